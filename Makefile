@@ -1,0 +1,41 @@
+# make train   an asynchronous run from nothing to a result, in about three minutes after the installation
+# make test    the test suite
+# make lint    ruff and mypy
+#
+# The virtual environment .venv is made once. Arguments go through ARGS:
+#   make train ARGS="--mode sync --seed 1"
+#   make test ARGS="-k verify"
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: train test lint format install clean
+
+train: $(STAMP)
+	$(BIN)/atrl train $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[test,lint]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

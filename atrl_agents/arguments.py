@@ -1,0 +1,88 @@
+"""The words after `atrl train` as a config: the algorithm, files of settings, and flags.
+
+    train_config(["grpo", "@fast.toml", "--steps", "100"])
+    with_files(["@run/config.json", "--seed", "1"], GRPOConfig)     # the file's flags, then the typed ones
+
+A file's keys become flags placed before the typed ones, so tyro checks both and the typed ones win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import tyro
+
+from . import config_file
+from .complaints import ConfigError, near
+from .config import ALGORITHMS, TrainConfig
+from .config_file import CONFIG
+
+_SETS = ("--env.set", "--set")
+Kind = TypeVar("Kind")
+
+
+def train_config(words: Sequence[str]) -> TrainConfig:
+    """The config that `atrl train WORDS` asks for; with `--resume`, on top of the one in the run folder.
+
+    Errors: ConfigError for an unknown algorithm, file or key; SystemExit(2) for a flag that tyro refuses.
+    """
+    words = list(words)
+    kind = _algorithm(words)
+    config = parse(kind, words, "atrl train")
+    if config.resume and config.out is not None and (config.out / CONFIG).is_file():
+        # The run's own settings come first; what is typed now, in a file or as a flag, is meant to change them.
+        saved = [f"@{config.out / CONFIG}", *words]
+        config = parse(_algorithm(saved), saved, "atrl train")
+    return config
+
+
+def parse(kind: type[Kind], words: Sequence[str], program: str) -> Kind:
+    """Words into a dataclass: files become flags, task parameters are gathered, tyro does the rest."""
+    flags = _gathered(with_files(words, kind))
+    return tyro.cli(kind, args=flags, prog=program, description=kind.__doc__)
+
+
+def with_files(words: Sequence[str], kind: type) -> list[str]:
+    """The flags of every `@file` first, in the order given, then all other words."""
+    files = [word[1:] for word in words if word.startswith("@")]
+    typed = [word for word in words if not word.startswith("@")]
+    return [word for path in files for word in config_file.flags(config_file.read(path), kind, path)] + typed
+
+
+def _algorithm(words: list[str]) -> type[TrainConfig]:
+    """Take the first word where it is an algorithm; else ask the files, and then take the default."""
+    if words and not words[0].startswith(("-", "@")):
+        name = words.pop(0)
+        if name not in ALGORITHMS:
+            raise ConfigError(
+                f"got 'atrl train {name}'; there is no algorithm of that name; use {near(name, ALGORITHMS)}, or flags"
+            )
+        return ALGORITHMS[name]
+    named: dict[str, Any] = {}
+    source = ""
+    for word in words:
+        if word.startswith("@") and "algorithm" in (data := config_file.read(word[1:])):
+            named, source = data, word[1:]
+    return config_file.algorithm(named, source)
+
+
+def _gathered(words: Sequence[str]) -> list[str]:
+    """All task parameters, in files and by hand, after one flag, for tyro keeps the last flag only; later ones win."""
+    rest: list[str] = []
+    pairs: dict[str, str] = {}
+    given = previous = ""
+    inside = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in _SETS:
+            given, inside = name, not equals
+            if equals:
+                pairs[value.partition("=")[0]] = value
+        elif inside and not word.startswith("-") and (equals or previous in _SETS):
+            pairs[name] = word
+        else:
+            inside = False
+            rest.append(word)
+        previous = word
+    return rest + ([given, *pairs.values()] if given else [])

@@ -1,0 +1,135 @@
+"""The command `atrl`: one word for what to do, flags for how; bad input ends in one message and exit code 2.
+
+    atrl train --env.id atrl/Addition-v0 --mode async --steps 150 --out runs/mine
+    atrl eval runs/mine --samples-per-prompt 8
+
+What a command needs is imported inside it, so that help and complaints come at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from .complaints import ConfigError, near
+
+Command = Callable[[Sequence[str]], int]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run `atrl WORDS` (default: the command line) and return the exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    name, rest = words[0], words[1:]
+    try:
+        if name not in COMMANDS:
+            raise ConfigError(
+                f"got 'atrl {name}'; there is no such command; did you mean {near(name, COMMANDS)}?"
+            )
+        return COMMANDS[name](rest)
+    except ConfigError as error:
+        print(f"atrl: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as stop:  # from tyro: 0 after --help, 2 after a flag that it refuses
+        return stop.code if isinstance(stop.code, int) else 2
+    except KeyboardInterrupt:
+        print("atrl: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        sys.stderr.close()
+        return 141
+
+
+def help_text() -> str:
+    """What `atrl --help` prints: every command with the first line of its docstring."""
+    width = max(map(len, COMMANDS))
+    lines = [
+        f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()
+    ]
+    return "\n".join(
+        [
+            "usage: atrl COMMAND ...",
+            "",
+            "Train language models on verifiable math, asynchronously.",
+            "",
+            *lines,
+            "",
+            "`atrl COMMAND --help` lists its flags; `@file.toml` among them stands for the flags in that file.",
+        ]
+    )
+
+
+def train(words: Sequence[str]) -> int:
+    """Train a model: atrl train [grpo] [@file.toml] [--env.id ID] [--mode sync|async] ..."""
+    from .arguments import train_config
+    from .config_check import resolve
+
+    config = resolve(train_config(words))
+    from atrl_collectors import WorkerDied
+
+    from .train import train as run
+
+    try:
+        summary = run(config)
+    except WorkerDied as death:  # the run has saved its checkpoint, and the death names its cause
+        print(f"atrl: {death}", file=sys.stderr)
+        return 1
+    return 130 if summary.get("outcome") == "interrupted" else 0
+
+
+def evaluate(words: Sequence[str]) -> int:
+    """Measure a run or a checkpoint on held-out problems: atrl eval RUN [--samples-per-prompt K] ..."""
+    from .eval_command import main as run
+
+    return run(words)
+
+
+def play(words: Sequence[str]) -> int:
+    """Answer a task's problems yourself and see the verdicts: atrl play ID"""
+    from .play import main as run
+
+    return run(words)
+
+
+def envs(words: Sequence[str]) -> int:
+    """List the registered environments: atrl envs [--import MODULE]"""
+    from .envs_command import list_main as run
+
+    return run(words)
+
+
+def check(words: Sequence[str]) -> int:
+    """Test an environment's whole contract: atrl check ID [--import MODULE]"""
+    from .envs_command import check_main as run
+
+    return run(words)
+
+
+def new(words: Sequence[str]) -> int:
+    """Write a small package with a task of your own: atrl new NAME"""
+    from .new import main as run
+
+    return run(words)
+
+
+def plot(words: Sequence[str]) -> int:
+    """Draw learning curves: atrl plot RUN [RUN ...] [--out FILE.png]"""
+    from .plot import main as run
+
+    return run(words)
+
+
+COMMANDS: dict[str, Command] = {
+    "train": train,
+    "eval": evaluate,
+    "play": play,
+    "envs": envs,
+    "check": check,
+    "new": new,
+    "plot": plot,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

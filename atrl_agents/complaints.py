@@ -1,0 +1,45 @@
+"""Complaints to the person who runs us: what was got, what is wrong with it, what to do; shown without traceback.
+
+raise ConfigError("got --steps -3; it must be at least 0; give --steps 0 or more")
+with bad_input():
+    env = atrl_envs.make(id, path="sums.csv")       # a missing field in line 7 is a ConfigError
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterable, Iterator
+
+
+class ConfigError(ValueError):
+    """A setting or an input that cannot work; the command line prints it and exits with code 2."""
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """The names most like `name`, or all of them when none is like it, for error messages."""
+    names = sorted(names)
+    return ", ".join(difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names)
+
+
+@contextlib.contextmanager
+def bad_input() -> Iterator[None]:
+    """Turn what atrl_envs complains of (ids, files, answers that cannot be spelled) into ConfigError.
+
+    An error raised in somebody's own task passes as it is: its author needs the traceback.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if isinstance(error, ConfigError) or not _raised_by(error, "atrl_envs"):
+            raise
+        raise ConfigError(str(error)) from error
+
+
+def _raised_by(error: BaseException, package: str) -> bool:
+    """Whether the innermost Python frame of the error is code of `package`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return name == package or name.startswith(f"{package}.")

@@ -1,0 +1,260 @@
+"""What a run is: frozen dataclasses that need no torch; every derived number is a property.
+
+    config = GRPOConfig(env=EnvConfig(id="atrl/Addition-v0"), steps=200, seed=1)
+    config = config_check.resolve(config)        # names the run folder, types the task parameters, checks all
+    config_file.save(config, config.out)         # DIR/config.json, which `atrl train @DIR/config.json` reads
+
+On the command line a field is a flag: `steps` is `--steps`, `optim.learning_rate` is
+`--optim.learning-rate`. `None` always means "derived": the property beside the field says from what.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+
+Mode = Literal["sync", "async"]
+InFlight = Literal["keep", "recompute"]
+Advantage = Literal["grpo", "dr_grpo", "rloo"]
+Reduction = Literal["sequence", "token", "constant"]
+
+
+def available_cores() -> int:
+    """The cores this process may use (its affinity mask, not the machine's size)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _pairs(words: list[str]) -> dict[str, Any]:
+    """`["limit=1000", "digits=3"]` as a dict of strings; the task's own types come later."""
+    for word in words:
+        if "=" not in word:
+            raise ValueError(f"got '{word}', a task parameter is written NAME=VALUE, as in high=9")
+    return dict(word.split("=", 1) for word in words)
+
+
+PARAMETERS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="NAME=VALUE ...",
+    instance_from_str=_pairs,
+    is_instance=lambda value: isinstance(value, dict),
+    str_from_instance=lambda value: [f"{name}={item}" for name, item in value.items()],
+)
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """The environment and how its slots are driven."""
+
+    id: str = "atrl/Addition-v0"
+    """A registered id, or `module:id` when importing `module` registers it. `atrl envs` lists them."""
+    kwargs: Annotated[dict[str, Any], PARAMETERS, tyro.conf.arg(name="set")] = field(default_factory=dict)
+    """Parameters of the task, as in `--env.set high=9`."""
+    imports: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="import", prefix_name=False)
+    ] = ()
+    """A module of yours to import first, since importing it registers your tasks."""
+    block_size: int = 4
+    """Tokens per env step and slot; changes speed, never episodes."""
+    num_envs: int | None = None
+    """Slots over all workers. None: one for every completion of a batch."""
+    max_new_tokens: int | None = None
+    """Longest response in tokens. None: as registered with the id."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules to import before the id is looked up."""
+        prefix, colon, _ = self.id.rpartition(":")
+        return (*self.imports, prefix) if colon else self.imports
+
+    @property
+    def name(self) -> str:
+        """The id without its module prefix."""
+        return self.id.rpartition(":")[2]
+
+
+@dataclass(frozen=True)
+class TinyConfig:
+    """The model that `--model tiny` makes: Qwen2-shaped, with random weights."""
+
+    layers: int = 2
+    """Transformer layers."""
+    width: int = 128
+    """Hidden size; a multiple of `heads`."""
+    heads: int = 4
+    """Attention heads."""
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW."""
+
+    learning_rate: float = 1.5e-4
+    """Of every update after the ramp."""
+    ramp_steps: int = 10
+    """Updates over which the learning rate rises to that; 1 for none."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """Decay of the two moments."""
+    eps: float = 1e-8
+    """Added to the root of the second moment."""
+    grad_clip: float = 1.0
+    """Largest norm of the gradient; a longer one is scaled down to it."""
+
+
+@dataclass(frozen=True)
+class WarmupConfig:
+    """The supervised start on gold answers, `--warmup-steps` long."""
+
+    batch_size: int = 256
+    """Problems per step."""
+    learning_rate: float = 1e-3
+    """Peak learning rate of the warm start alone."""
+    weight_decay: float = 1.0
+    """Decoupled weight decay of the warm start alone."""
+
+
+@dataclass(frozen=True)
+class ThreadsConfig:
+    """CPU threads per process; together no more than the cores, or all slow down."""
+
+    trainer: int | None = None
+    """Threads of the trainer. None: what the workers leave."""
+    worker: int | None = None
+    """Threads of each rollout worker. None: half the cores, shared out."""
+
+
+@dataclass(frozen=True)
+class GRPOLossConfig:
+    """GRPO: a group-relative advantage and a clipped ratio."""
+
+    advantage: Advantage = "grpo"
+    """grpo: (R - mean) / std of the group; dr_grpo: R - mean; rloo: R - mean of the others."""
+    clip_low: float = 0.2
+    """The ratio is clipped below 1 - clip_low."""
+    clip_high: float = 0.2
+    """The ratio is clipped above 1 + clip_high."""
+    reduction: Reduction = "sequence"
+    """Mean over each response and then over responses, over all tokens, or by a constant."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run, whatever the algorithm."""
+
+    algorithm: ClassVar[str] = ""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    model: str = "tiny"
+    """`tiny` (made from --tiny.*), or a folder in transformers' format."""
+    tiny: TinyConfig = field(default_factory=TinyConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
+    threads: ThreadsConfig = field(default_factory=ThreadsConfig)
+
+    mode: Mode = "async"
+    """sync: rollouts and updates take turns in one process; async: workers roll out meanwhile."""
+    max_staleness: int | None = None
+    """Updates a response may lag behind the trainer. None: 0 in sync mode, 2 in async mode."""
+    max_uses: int = 1
+    """How many batches a completion may be part of."""
+    in_flight: InFlight = "keep"
+    """When weights arrive in mid-response: keep the cache, or recompute it with the new weights."""
+    num_workers: int | None = None
+    """Rollout processes. None: 0 in sync mode (the trainer rolls out itself), 1 in async mode."""
+
+    steps: int = 150
+    """Updates by reinforcement learning."""
+    warmup_steps: int = 300
+    """Supervised steps before them; 0 for a model that knows the format already."""
+    prompts_per_batch: int = 64
+    """Groups per update."""
+    samples_per_prompt: int = 8
+    """Completions per group."""
+    micro_batch_tokens: int = 16384
+    """Most tokens (rows x padded length) in one forward-backward pass."""
+    temperature: float = 1.0
+    """Of the distribution that is sampled and trained; evaluation is greedy."""
+    seed: int = 0
+    """Decides problems, weights and sampling."""
+
+    out: Path | None = None
+    """Run folder. None: a new one under runs/."""
+    resume: bool = False
+    """Go on from the checkpoint in --out, with the settings saved there unless given again."""
+    overwrite: bool = False
+    """Replace the run that is in --out."""
+    eval_every: int = 25
+    """Steps between evaluations on held-out problems; 0: before and after only."""
+    eval_problems: int = 500
+    """Held-out problems per evaluation, or all where there are fewer."""
+    log_every: int = 5
+    """Steps between lines on the console, each with a sample completion."""
+    save_every: int = 50
+    """Steps between checkpoints; 0: at the end only."""
+    loggers: tuple[str, ...] = ()
+    """Trackers beside the run folder: tensorboard, wandb, trackio, mlflow, csv."""
+
+    @property
+    def completions_per_batch(self) -> int:
+        """Rows of a batch: prompts_per_batch x samples_per_prompt."""
+        return self.prompts_per_batch * self.samples_per_prompt
+
+    @property
+    def staleness_limit(self) -> int:
+        """`max_staleness`, or 0 in sync mode and 2 in async mode."""
+        return self.max_staleness if self.max_staleness is not None else (0 if self.mode == "sync" else 2)
+
+    @property
+    def workers(self) -> int:
+        """`num_workers`, or 0 (the trainer's own process) in sync mode and 1 in async mode."""
+        return self.num_workers if self.num_workers is not None else (0 if self.mode == "sync" else 1)
+
+    @property
+    def num_envs(self) -> int:
+        """Slots over all workers: `env.num_envs`, or one for every completion of a batch."""
+        return self.env.num_envs if self.env.num_envs is not None else self.completions_per_batch
+
+    @property
+    def envs_per_worker(self) -> int:
+        """Slots of one worker (of the trainer itself where there is none)."""
+        return self.num_envs // max(1, self.workers)
+
+    @property
+    def worker_threads(self) -> int:
+        """Threads of each worker: `threads.worker`, or half the cores shared out among the workers."""
+        if self.threads.worker is not None:
+            return self.threads.worker
+        return max(1, available_cores() // 2 // max(1, self.workers))
+
+    @property
+    def trainer_threads(self) -> int:
+        """Threads of the trainer: `threads.trainer`, or the cores that the workers leave."""
+        if self.threads.trainer is not None:
+            return self.threads.trainer
+        return max(1, available_cores() - self.workers * self.worker_threads)
+
+    @property
+    def folder(self) -> Path:
+        """The run folder. Errors: RuntimeError before `config_check.resolve` has named it."""
+        if self.out is None:
+            raise RuntimeError("got out=None; a run needs a folder; call config_check.resolve(config) first")
+        return self.out
+
+
+@dataclass(frozen=True)
+class GRPOConfig(TrainConfig):
+    """Group relative policy optimisation (arXiv 2402.03300)."""
+
+    algorithm: ClassVar[str] = "grpo"
+
+    loss: GRPOLossConfig = field(default_factory=GRPOLossConfig)
+
+
+ALGORITHMS: dict[str, type[TrainConfig]] = {kind.algorithm: kind for kind in (GRPOConfig,)}

@@ -1,0 +1,247 @@
+"""Every complaint about a config, before any long work: what was got, what is wrong, what to do.
+
+config = resolve(config)      # checked, task parameters typed, run folder named
+check(config)                 # ConfigError with one clear message, or nothing
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+from . import config as settings
+from .complaints import ConfigError, near
+from .config import EnvConfig, TrainConfig
+from .config_file import CONFIG
+from .parameters import typed_parameters
+
+CHECKPOINT = "checkpoint"
+LOGGERS = {
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "trackio": "trackio",
+    "mlflow": "mlflow",
+    "csv": "csv",
+}
+
+# Smallest value of each number; a key is the path of the field in the config.
+_AT_LEAST: dict[str, float] = {
+    "steps": 0,
+    "warmup_steps": 0,
+    "prompts_per_batch": 1,
+    "samples_per_prompt": 2,  # the advantage of a completion is relative to the others of its group
+    "micro_batch_tokens": 1,
+    "max_staleness": 0,
+    "max_uses": 1,
+    "num_workers": 0,
+    "seed": 0,
+    "eval_every": 0,
+    "eval_problems": 1,
+    "log_every": 1,
+    "save_every": 0,
+    "env.block_size": 1,
+    "env.num_envs": 1,
+    "env.max_new_tokens": 1,
+    "tiny.layers": 1,
+    "tiny.width": 1,
+    "tiny.heads": 1,
+    "optim.weight_decay": 0,
+    "optim.ramp_steps": 1,
+    "warmup.batch_size": 1,
+    "threads.trainer": 1,
+    "threads.worker": 1,
+}
+_ABOVE_ZERO = ("temperature", "optim.learning_rate", "optim.eps", "optim.grad_clip", "warmup.learning_rate")
+_CHOICES = {"mode": settings.Mode, "in_flight": settings.InFlight}
+
+
+def check(config: TrainConfig) -> None:
+    """Raise ConfigError for the first setting that cannot work; cheap, so call it before anything else."""
+    _check_numbers(config)
+    _check_mode(config)
+    _check_sizes(config)
+    _check_model(config)
+    _check_loggers(config)
+    _check_folder(config)
+    check_env(config.env)
+
+
+def resolve(config: TrainConfig) -> TrainConfig:
+    """The checked config with `out` named and the task parameters in the types that the task declares."""
+    check(config)
+    return dataclasses.replace(
+        config, env=with_typed_parameters(config.env), out=config.out or new_folder(config)
+    )
+
+
+def check_env(env: EnvConfig) -> None:
+    """Import the modules that the env asks for, then look up its id and its parameters."""
+    import_modules(env.modules)
+    typed_parameters(env.id, env.kwargs)
+
+
+def with_typed_parameters(env: EnvConfig) -> EnvConfig:
+    """The same env with its task parameters in the types that the task declares."""
+    return dataclasses.replace(env, kwargs=typed_parameters(env.id, env.kwargs))
+
+
+def import_modules(names: tuple[str, ...]) -> None:
+    """Import modules by name, those of the current folder too; workers call it before they make an env.
+
+    Errors: ConfigError when a module is not found. A module's own errors pass through.
+    """
+    if names and (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+                raise  # the module is there; something that it imports is not
+            is_file = name.endswith(".py")
+            do = (
+                f"write --import {name[:-3].replace('/', '.')}"
+                if is_file
+                else "go to its folder, or install it"
+            )
+            raise ConfigError(f"got module '{name}'; Python finds no module of that name; {do}") from None
+
+
+def new_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
+    """The first unused `runs/TASK-ALGORITHM-MODE-N`."""
+    task = config.env.name.rpartition("/")[2].rpartition("-v")[0].lower() or "run"
+    number = 1
+    while (folder := root / f"{task}-{config.algorithm}-{config.mode}-{number}").exists():
+        number += 1
+    return folder
+
+
+def flag(path: str) -> str:
+    """The command line flag of a field."""
+    return "--" + path.replace("_", "-")
+
+
+def _fail(path: str, got: Any, wrong: str, do: str) -> typing.NoReturn:
+    raise ConfigError(f"got {flag(path)} {got}; {wrong}; {do}")
+
+
+def _value(config: TrainConfig, path: str) -> Any:
+    value: Any = config
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _check_numbers(config: TrainConfig) -> None:
+    for path, least in _AT_LEAST.items():
+        value = _value(config, path)
+        if value is not None and not value >= least:
+            _fail(path, value, f"it must be at least {least}", f"give {flag(path)} {least} or more")
+    for path in _ABOVE_ZERO:
+        value = _value(config, path)
+        if not 0 < value < float("inf"):
+            _fail(path, value, "it must be a number above 0", f"give {flag(path)} a positive number")
+    for beta in config.optim.betas:
+        if not 0 <= beta < 1:
+            _fail("optim.betas", beta, "both must be at least 0 and below 1", "try --optim.betas 0.9 0.99")
+    if config.seed >= 2**63:
+        _fail("seed", config.seed, "it must fit in 63 bits", "give a smaller --seed")
+
+
+def _check_mode(config: TrainConfig) -> None:
+    for path, choices in _CHOICES.items():
+        value, names = _value(config, path), typing.get_args(choices)
+        if value not in names:
+            _fail(path, value, "there is no such choice", f"use one of {', '.join(names)}")
+    if config.mode == "sync" and config.max_staleness:
+        _fail(
+            "max_staleness",
+            config.max_staleness,
+            "sync mode has no staleness",
+            "use --mode async, or leave it out",
+        )
+    if config.mode == "sync" and config.num_workers:
+        _fail(
+            "num_workers",
+            config.num_workers,
+            "sync mode rolls out in the trainer's own process",
+            "use --mode async (with --max-staleness 0 for the synchronous order), or leave it out",
+        )
+    if config.mode == "async" and config.num_workers == 0:
+        _fail("num_workers", 0, "async mode needs a rollout process", "give 1 or more, or use --mode sync")
+
+
+def _check_sizes(config: TrainConfig) -> None:
+    width, heads = config.tiny.width, config.tiny.heads
+    if width % (2 * heads):
+        _fail(
+            "tiny.width",
+            width,
+            f"each of the {heads} heads needs an even share of it (rotary positions)",
+            f"give a multiple of {2 * heads}, or other --tiny.heads",
+        )
+    if config.num_envs % max(1, config.workers):
+        _fail(
+            "env.num_envs",
+            config.num_envs,
+            f"it cannot be shared out evenly among {config.workers} workers",
+            f"give --env.num-envs a multiple of {config.workers}",
+        )
+
+
+def _check_model(config: TrainConfig) -> None:
+    folder = Path(config.model)
+    if config.model == "tiny" or (folder / CONFIG).is_file():
+        return
+    wrong = f"its folder holds no {CONFIG}" if folder.is_dir() else "it is neither 'tiny' nor a folder"
+    _fail("model", config.model, wrong, "give 'tiny' or a folder written by transformers' save_pretrained")
+
+
+def _check_loggers(config: TrainConfig) -> None:
+    for name in config.loggers:
+        if name not in LOGGERS:
+            _fail("loggers", name, "there is no such tracker", f"did you mean {near(name, LOGGERS)}?")
+        if importlib.util.find_spec(LOGGERS[name]) is None:
+            _fail(
+                "loggers",
+                name,
+                f"the package {LOGGERS[name]} is not installed",
+                f"pip install {LOGGERS[name]}",
+            )
+
+
+def _check_folder(config: TrainConfig) -> None:
+    out = config.out
+    if config.resume and config.overwrite:
+        raise ConfigError(
+            "got --resume and --overwrite; one goes on with a run, the other replaces it; give one of them"
+        )
+    if out is None:
+        if config.resume or config.overwrite:
+            act = "--resume" if config.resume else "--overwrite"
+            raise ConfigError(
+                f"got {act} without a folder; it is not known which run is meant; add --out DIR"
+            )
+        return
+    if out.exists() and not out.is_dir():
+        _fail("out", out, "there is a file of that name", "give the name of a folder")
+    if config.resume:
+        if not (out / CHECKPOINT).is_dir():
+            _fail(
+                "out",
+                out,
+                f"there is no {CHECKPOINT}/ in it to resume from",
+                "give the folder of a run that saved one",
+            )
+    elif out.is_dir() and any(out.iterdir()):
+        if not (out / CONFIG).is_file():
+            _fail(
+                "out", out, f"the folder is in use and is no run (it holds no {CONFIG})", "give another --out"
+            )
+        if not config.overwrite:
+            _fail("out", out, "that run exists already", "give another --out, or add --resume or --overwrite")

@@ -1,0 +1,258 @@
+"""The run: warm start, then one loop of sample, update, publish, whatever the mode.
+
+    summary = train(GRPOConfig(mode="async", steps=200, out=Path("runs/mine")))
+
+Synchronous, one step off and asynchronous are settings of the same loop: the staleness limit says how
+many groups may be started ahead of the trainer, and the backend says in which process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from atrl_collectors import StalenessPolicy, WeightMailbox, make_buffer, make_collector
+from atrl_collectors.samplers import STALENESS
+from atrl_collectors.workers import WorkerDied
+from atrl_envs import keys
+from atrl_envs.verify import Verdict
+
+from . import checkpoint, models
+from .complaints import bad_input
+from .config import GRPOConfig, TrainConfig
+from .config_check import CHECKPOINT, resolve
+from .evaluate import Evaluation, Evaluator
+from .interrupts import Interrupted, Interrupts
+from .learner import Learner
+from .meters import Meters
+from .report import Reporter
+from .warmup import warm_up
+from .workers import EnvRecipe, PolicyRecipe, sampling_policy
+
+
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Run a config to its end and return what summary.json holds.
+
+    Raises:
+        ConfigError: a setting that cannot work, before anything is built.
+        WorkerDied: a rollout worker died; the checkpoint of the last finished step is in the run folder.
+    """
+    config = resolve(config)
+    assert isinstance(config, GRPOConfig)
+    torch.set_num_threads(config.trainer_threads)
+    with Reporter(config, config.folder) as report, Interrupts() as interrupts:
+        with bad_input():
+            run = Run(config, report, interrupts)
+        try:
+            return run.go()
+        finally:
+            run.close()
+
+
+class Run:
+    """The parts of one run and their order."""
+
+    def __init__(self, config: GRPOConfig, report: Reporter, interrupts: Interrupts) -> None:
+        self.config, self.report, self.interrupts = config, report, interrupts
+        self.folder: Path = config.folder
+        state: dict[str, Any] = {}
+        if config.resume:
+            self.model, self.vocab, state = checkpoint.load(self.folder / CHECKPOINT)
+        else:
+            self.model, self.vocab = models.load(config.model, tiny=config.tiny, seed=config.seed)
+        self.step: int = state.get("step", 0)
+        self.accuracy_before: float | None = state.get("accuracy_before")
+        self.policy_rules = StalenessPolicy(
+            prompts_per_batch=config.prompts_per_batch,
+            samples_per_prompt=config.samples_per_prompt,
+            max_staleness=config.staleness_limit,
+            max_uses=config.max_uses,
+        )
+        start_group = state["data"]["next_group"] if state else 0
+        self.env_recipe = EnvRecipe(config, self.vocab, start_group)
+        self.env = self.env_recipe(num_workers=max(1, config.workers))
+        self.evaluator = Evaluator(
+            replace(config.env, max_new_tokens=self.env.max_new_tokens),
+            self.vocab,
+            problems=config.eval_problems,
+            seed=config.seed,
+        )
+        self.actor = sampling_policy(self.model, self.vocab, config, self.env.max_new_tokens)
+        self.learner = Learner(self.actor, config, self.env.max_new_tokens)
+        self.buffer = make_buffer(self.policy_rules, self.env.sequence_length)
+        if state:
+            self.learner.load_state_dict(state["learner"])
+            self.buffer.restore(state["data"])
+        self.mailbox: WeightMailbox | None = None
+        self.collector: Any = None
+        self.meters = Meters(self.buffer, state.get("meters"))
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def go(self) -> dict[str, Any]:
+        """Warm start, evaluate, train, evaluate, save."""
+        config = self.config
+        self.report.start(self._info(), step=self.step if config.resume else None)
+        if not config.resume:
+            self._warm_start()
+        if self.accuracy_before is None:
+            self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
+            before = self.evaluator(self.model)
+            self.accuracy_before = before.accuracy
+            self.report.step(self.step, {"accuracy": before.accuracy})
+            self.report.note(f"before: {_accuracy(before)}")
+        outcome = "finished"
+        try:
+            self._start_collecting()
+            while self.step < config.steps:
+                self._one_step()
+        except Interrupted:
+            outcome = "interrupted"
+        except WorkerDied as death:
+            self.report.note(f"stopped: {death}")
+            self._finish("worker died", evaluate=False, cause=str(death))
+            raise
+        return self._finish(outcome, evaluate=outcome == "finished")
+
+    def close(self) -> None:
+        """Stop the workers and remove what they shared."""
+        if self.collector is not None:
+            self.collector.close()
+        if self.mailbox is not None:
+            self.mailbox.closed = True
+            Path(self.mailbox.path).unlink(missing_ok=True)
+            self.mailbox = None
+
+    def _warm_start(self) -> None:
+        config = self.config
+        if not config.warmup_steps:
+            return
+
+        def on_step(step: int, loss: float) -> None:
+            self.interrupts.check()
+            if step % 10 == 0 or step == config.warmup_steps:
+                self.report.phase(
+                    f"warm start on gold answers: step {step} of {config.warmup_steps}, loss {loss:.3f}"
+                )
+
+        settings = {"steps": config.warmup_steps, "seed": config.seed}
+        warm_up(self.actor, self.env.bank, self.vocab, config.warmup, **settings, on_step=on_step)
+
+    def _start_collecting(self) -> None:
+        config = self.config
+        self.report.phase("starting the rollout workers" if config.workers else "starting")
+        weights = dict(self.model.named_parameters())
+        if config.workers:
+            self.mailbox = WeightMailbox.create(self.folder / ".weights", weights)
+            self._publish()
+            recipe = PolicyRecipe(
+                config, self.vocab, self.model.config, self.env.max_new_tokens, self.mailbox
+            )
+            self.collector = make_collector(
+                self.env_recipe,
+                recipe,
+                buffer=self.buffer,
+                mailbox=self.mailbox,
+                backend="process",
+                num_workers=config.workers,
+                threads_per_worker=config.worker_threads,
+            )
+        else:
+            self._publish()
+            self.collector = make_collector(self.env, self.actor, buffer=self.buffer, backend="direct")
+        self.collector.interrupt = self.interrupts.check
+        self.collector.advance(self.step)
+        self.report.phase("")
+        self.meters.start()
+
+    def _one_step(self) -> None:
+        config = self.config
+        self.interrupts.check()
+        batch = self.buffer.sample()
+        metrics = self.learner.update(batch)
+        self.step += 1
+        self._publish()
+        self.collector.advance(self.step)
+        metrics |= self.meters.step(batch, self.collector.status())
+        if config.eval_every and self.step % config.eval_every == 0 and self.step < config.steps:
+            metrics["accuracy"] = self.evaluator(self.model).accuracy
+        self.report.step(self.step, metrics | {keys.VERSION: self.step})
+        if self.step % config.log_every == 0:
+            self.report.sample(self.step, self._sample(batch))
+        if config.save_every and self.step % config.save_every == 0:
+            self._save()
+
+    def _publish(self) -> None:
+        """Give the weights of this step to whoever samples; the version is the number of updates."""
+        if self.mailbox is not None:
+            self.mailbox.publish(dict(self.model.named_parameters()), self.step)
+        self.actor.set_version(self.step)
+
+    # -- what it leaves --------------------------------------------------------------------------
+
+    def _finish(self, outcome: str, *, evaluate: bool, cause: str = "") -> dict[str, Any]:
+        self.meters.stop()
+        self.close()
+        self._save()
+        after: Evaluation | None = None
+        if evaluate:
+            self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
+            after = self.evaluator(self.model)
+            self.report.step(self.step, {"accuracy": after.accuracy})
+        summary: dict[str, Any] = {
+            "outcome": outcome,
+            "accuracy_before": self.accuracy_before,
+            "accuracy_after": after.accuracy if after else None,
+            "accuracy_after_interval": list(after.interval) if after else None,
+            "eval_problems": self.evaluator.problems,
+            "steps": self.step,
+            **self.meters.summary(),
+        }
+        if cause:
+            summary["cause"] = cause
+        return self.report.finish(summary)
+
+    def _save(self) -> None:
+        state = {
+            "step": self.step,
+            "accuracy_before": self.accuracy_before,
+            "learner": self.learner.state_dict(),
+            "data": self.buffer.progress(),
+            "meters": self.meters.state_dict(),
+        }
+        checkpoint.save(self.folder / CHECKPOINT, self.model, self.vocab, state)
+
+    def _info(self) -> dict[str, Any]:
+        bank = self.env.bank
+        return {
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "train_problems": len(bank),
+            "held_out_problems": self.evaluator.problems,
+            "max_new_tokens": self.env.max_new_tokens,
+            "torch": torch.__version__,
+        }
+
+    def _sample(self, batch: TensorDictBase) -> dict[str, Any]:
+        """One completion of the batch, another place in it each time."""
+        row = batch[(self.step * 7919) % batch.shape[0]]
+        start, end, problem = int(row[keys.PROMPT_LENGTH]), int(row[keys.LENGTH]), int(row[keys.PROBLEM])
+        return {
+            "prompt": self.env.bank.prompt_texts[problem],
+            "completion": self.vocab.decode(row[keys.TOKENS][start:end].tolist()),
+            "answer": self.env.bank.answer_texts[problem],
+            keys.VERDICT: Verdict(int(row[keys.VERDICT])).name,
+            keys.REWARD: float(row[keys.REWARD]),
+            keys.GROUP: int(row[keys.GROUP]),
+            keys.MEMBER: int(row[keys.MEMBER]),
+            keys.VERSION: int(row[keys.VERSION][start]),
+            STALENESS: int(row[STALENESS]),
+        }
+
+
+def _accuracy(result: Evaluation) -> str:
+    low, high = result.interval
+    return f"{result.accuracy:.1%} of {result.problems} held-out problems (95 % interval {low:.1%} to {high:.1%})"

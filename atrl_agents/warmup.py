@@ -1,0 +1,82 @@
+"""A supervised start on gold responses, so that a cold model gives answers worth comparing.
+
+    warm_up(actor, bank, vocab, WarmupConfig(), steps=300, seed=0)
+
+Next-token cross-entropy on the bank's gold responses, problems drawn from the run's own stream. It uses
+training problems only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atrl_envs import streams
+from atrl_envs.vocab import Vocab
+
+from .config import WarmupConfig
+
+_RAMP = 20  # steps of linear warm-up of the learning rate
+_FLOOR = 0.1  # the learning rate ends at this share of its peak
+
+
+def gold_sequences(bank: Any, vocab: Vocab) -> tuple[Tensor, Tensor, Tensor]:
+    """Prompt, gold response and EOS of every problem: tokens `[M, S]`, prompt_length `[M]`, length `[M]`."""
+    rows = [
+        (vocab.encode(prompt), [*vocab.encode(response), vocab.eos_id])
+        for prompt, response in zip(bank.prompt_texts, bank.response_texts, strict=True)
+    ]
+    width = max(len(prompt) + len(response) for prompt, response in rows)
+    tokens = torch.full((len(rows), width), vocab.pad_id, dtype=torch.int64)
+    for row, (prompt, response) in enumerate(rows):
+        tokens[row, : len(prompt) + len(response)] = torch.tensor(prompt + response)
+    prompt_length = torch.tensor([len(prompt) for prompt, _ in rows])
+    return tokens, prompt_length, prompt_length + torch.tensor([len(response) for _, response in rows])
+
+
+def warm_up(
+    actor: Any,
+    bank: Any,
+    vocab: Vocab,
+    config: WarmupConfig,
+    *,
+    steps: int,
+    seed: int,
+    on_step: Callable[[int, float], None] | None = None,
+) -> None:
+    """Train the actor's model by next-token prediction for `steps` batches of problems.
+
+    Args:
+        actor: a policy with `model` and `response_log_probs`.
+        on_step: called with (step, mean loss per response token, in nats).
+    """
+    tokens, prompt_length, length = gold_sequences(bank, vocab)
+    model = actor.model
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+    )
+    batch_size = config.batch_size
+    problems = tokens.shape[0]
+    for step in range(steps):
+        index = torch.arange(step * batch_size, (step + 1) * batch_size)
+        index = streams.permuted_index(streams.mix(seed, 1, index // problems), index % problems, problems)
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * _schedule(step, steps)
+        width = int(length[index].max())
+        out = actor.response_log_probs(tokens[index, :width], prompt_length[index], length[index])
+        loss = -out.log_prob.sum() / (length - prompt_length)[index].sum()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if on_step is not None:
+            on_step(step + 1, float(loss.detach()))
+
+
+def _schedule(step: int, steps: int) -> float:
+    cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
+    return min(1.0, (step + 1) / _RAMP) * (_FLOOR + (1 - _FLOOR) * cosine)

@@ -1,0 +1,73 @@
+"""What a rollout worker builds for itself, as picklable recipes: its environment and its policy.
+
+env_fn = EnvRecipe(config, vocab, start_group=0)          # env_fn(worker=1, num_workers=2) -> VerifiableEnv
+policy_fn = PolicyRecipe(config, vocab, model.config, max_new_tokens=6, mailbox=mailbox)     # policy_fn()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from atrl_envs.vocab import Vocab
+
+from .config import TrainConfig
+from .evaluate import make_env
+from .policies.transformers_policy import Mailbox, TransformersPolicy
+
+
+@dataclass(frozen=True)
+class EnvRecipe:
+    """Builds the training environment of one worker."""
+
+    config: TrainConfig
+    vocab: Vocab
+    start_group: int = 0
+
+    def __call__(self, worker: int = 0, num_workers: int = 1) -> Any:
+        return make_env(
+            self.config.env,
+            self.vocab,
+            split="train",
+            seed=self.config.seed,
+            group_size=self.config.samples_per_prompt,
+            num_envs=self.config.envs_per_worker,
+            worker=worker,
+            num_workers=num_workers,
+            start_group=self.start_group,
+        )
+
+
+@dataclass(frozen=True)
+class PolicyRecipe:
+    """Builds the sampling policy of one worker; its weights come from the mailbox."""
+
+    config: TrainConfig
+    vocab: Vocab
+    model_config: Any
+    max_new_tokens: int
+    mailbox: Mailbox
+
+    def __call__(self) -> TransformersPolicy:
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_config(self.model_config, attn_implementation="sdpa").eval()
+        return sampling_policy(
+            model.requires_grad_(False), self.vocab, self.config, self.max_new_tokens, self.mailbox
+        )
+
+
+def sampling_policy(
+    model: Any, vocab: Vocab, config: TrainConfig, max_new_tokens: int, mailbox: Mailbox | None = None
+) -> TransformersPolicy:
+    """The policy that rolls out, with the run's settings."""
+    return TransformersPolicy(
+        model,
+        vocab,
+        block_size=config.env.block_size,
+        temperature=config.temperature,
+        seed=config.seed,
+        max_new_tokens=max_new_tokens,
+        in_flight=config.in_flight,
+        mailbox=mailbox,
+    )

@@ -1,0 +1,123 @@
+"""A file of named tensors that processes share by its path; no lock exists that a killed process could keep.
+
+    shared = mapped.create(path, {"head": ((1,), torch.int64), "rows": ((64, 8), torch.float32)})
+    shared = mapped.attach(path)            # in any other process
+    shared.tensors["head"][0] = 3           # every process sees it
+
+The file begins with a JSON description, so that a reader needs nothing but the path.
+"""
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MAGIC = b"atrl-map"
+ALIGNMENT = 64
+Layout = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+
+_first, _second = threading.Lock(), threading.Lock()
+
+
+def fence() -> None:
+    """Order the stores before this call ahead of those after it, for other processes on any processor."""
+    # One lock lets earlier and later stores meet inside it; a release followed by an acquire does not.
+    with _first:
+        pass
+    with _second:
+        pass
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A mapped file: its path, its tensors (views of the file) and what its creator noted about it."""
+
+    path: Path
+    tensors: dict[str, torch.Tensor]
+    notes: dict[str, Any]
+
+
+def create(path: str | os.PathLike[str], layout: Layout, notes: Mapping[str, Any] | None = None) -> Mapped:
+    """Make the file, all zeros, and put it at `path` in one step (whoever opens it sees a complete one).
+
+    The space is reserved at once: a full device raises OSError here, not a bus error in the middle of a run.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entries, position = [], 0
+    for name, (shape, dtype) in layout.items():
+        entries.append([name, list(shape), str(dtype).removeprefix("torch."), position])
+        position += _aligned(_nbytes(shape, dtype))
+    header = json.dumps({"entries": entries, "notes": dict(notes or {})}).encode()
+    start = _aligned(len(MAGIC) + 8 + len(header))
+    size = start + max(position, ALIGNMENT)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "r+b") as file:
+            _reserve(file.fileno(), size, path)
+            file.write(MAGIC + len(header).to_bytes(8, "little") + header)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return attach(path)
+
+
+def attach(path: str | os.PathLike[str]) -> Mapped:
+    """Open a file that `create` made. FileNotFoundError: there is none; ValueError: it is another kind."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no shared file at {path}: its owner has not created it, or has removed it")
+    with path.open("r+b") as file:
+        prefix = file.read(len(MAGIC) + 8)
+        if not prefix.startswith(MAGIC):
+            raise ValueError(f"{path} is not a shared file of this package (it begins with {prefix[:8]!r})")
+        length = int.from_bytes(prefix[len(MAGIC) :], "little")
+        header = json.loads(file.read(length))
+        memory = mmap.mmap(file.fileno(), 0)
+    start = _aligned(len(MAGIC) + 8 + length)
+    tensors = {}
+    for name, shape, dtype_name, offset in header["entries"]:
+        dtype = getattr(torch, dtype_name)
+        count = torch.Size(shape).numel()
+        if count:
+            flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=start + offset)
+        else:
+            flat = torch.empty(0, dtype=dtype)
+        tensors[name] = flat.view(shape)
+    return Mapped(path, tensors, header["notes"])
+
+
+def scratch_directory(needed: int = 1 << 28) -> Path:
+    """A new private directory: in memory where the system has room for `needed` bytes there, else on disk."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > needed
+    return Path(tempfile.mkdtemp(prefix="atrl-", dir=memory if roomy else None))
+
+
+def _reserve(descriptor: int, size: int, path: Path) -> None:
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:
+            os.ftruncate(descriptor, size)
+    except OSError as error:
+        hint = f"no room for a shared file of {size / 2**20:.1f} MiB at {path}; free some or use another disk"
+        raise OSError(error.errno, hint) from error
+
+
+def _nbytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    return torch.Size(shape).numel() * dtype.itemsize
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
