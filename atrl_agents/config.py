@@ -20,6 +20,7 @@ import tyro
 Mode = Literal["sync", "async"]
 InFlight = Literal["keep", "recompute"]
 Advantage = Literal["grpo", "dr_grpo", "rloo"]
+Schedule = Literal["linear", "constant"]
 Reduction = Literal["sequence", "token", "constant"]
 
 
@@ -94,10 +95,12 @@ class TinyConfig:
 class OptimConfig:
     """AdamW."""
 
-    learning_rate: float = 1.5e-4
-    """Of every update after the ramp."""
+    learning_rate: float = 8e-4
+    """Its peak, after the ramp."""
+    schedule: Schedule = "linear"
+    """After the ramp: fall linearly to 0 at the last step, or stay constant."""
     ramp_steps: int = 10
-    """Updates over which the learning rate rises to that; 1 for none."""
+    """Updates over which the learning rate rises; 1 for none."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
     betas: tuple[float, float] = (0.9, 0.99)
@@ -114,9 +117,11 @@ class WarmupConfig:
 
     batch_size: int = 256
     """Problems per step."""
-    learning_rate: float = 1e-3
+    until: float = 0.45
+    """End earlier, once this share of training problems would be answered right; 1 never does."""
+    learning_rate: float = 2e-3
     """Peak learning rate of the warm start alone."""
-    weight_decay: float = 1.0
+    weight_decay: float = 0.0
     """Decoupled weight decay of the warm start alone."""
 
 
@@ -169,10 +174,10 @@ class TrainConfig:
     num_workers: int | None = None
     """Rollout processes. None: 0 in sync mode (the trainer rolls out itself), 1 in async mode."""
 
-    steps: int = 150
+    steps: int = 600
     """Updates by reinforcement learning."""
-    warmup_steps: int = 300
-    """Supervised steps before them; 0 for a model that knows the format already."""
+    warmup_steps: int = 1200
+    """Supervised steps before them, at most (see --warmup.until); 0 for a model that knows the format already."""
     prompts_per_batch: int = 64
     """Groups per update."""
     samples_per_prompt: int = 8
@@ -190,13 +195,13 @@ class TrainConfig:
     """Go on from the checkpoint in --out, with the settings saved there unless given again."""
     overwrite: bool = False
     """Replace the run that is in --out."""
-    eval_every: int = 25
+    eval_every: int = 50
     """Steps between evaluations on held-out problems; 0: before and after only."""
     eval_problems: int = 500
     """Held-out problems per evaluation, or all where there are fewer."""
-    log_every: int = 5
+    log_every: int = 25
     """Steps between lines on the console, each with a sample completion."""
-    save_every: int = 50
+    save_every: int = 200
     """Steps between checkpoints; 0: at the end only."""
     loggers: tuple[str, ...] = ()
     """Trackers beside the run folder: tensorboard, wandb, trackio, mlflow, csv."""

@@ -57,7 +57,7 @@ _AT_LEAST: dict[str, float] = {
     "threads.worker": 1,
 }
 _ABOVE_ZERO = ("temperature", "optim.learning_rate", "optim.eps", "optim.grad_clip", "warmup.learning_rate")
-_CHOICES = {"mode": settings.Mode, "in_flight": settings.InFlight}
+_CHOICES = {"mode": settings.Mode, "in_flight": settings.InFlight, "optim.schedule": settings.Schedule}
 
 
 def check(config: TrainConfig) -> None:

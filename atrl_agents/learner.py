@@ -100,9 +100,11 @@ class Learner:
         return group_relative(reward, size, valid=valid, scale=scale)
 
     def learning_rate(self) -> float:
-        """The learning rate of the next step: a linear ramp over the first updates, then constant."""
-        optim = self.config.optim
-        return optim.learning_rate * min(1.0, (self.updates + 1) / max(1, optim.ramp_steps))
+        """The learning rate of the next step: a linear ramp over the first updates, then the schedule."""
+        optim, done = self.config.optim, self.updates
+        ramp = min(1.0, (done + 1) / max(1, optim.ramp_steps))
+        left = max(0.0, 1.0 - done / max(1, self.config.steps)) if optim.schedule == "linear" else 1.0
+        return optim.learning_rate * ramp * left
 
     def state_dict(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}

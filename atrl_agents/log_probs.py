@@ -22,10 +22,17 @@ from .policies.heads import logits_at
 
 @dataclass(frozen=True)
 class ResponseLogProbs:
-    """`log_prob` and `entropy`, `[N, S]` float32, 0 outside the response."""
+    """What a forward says of given responses, `[N, S]`.
+
+    Attributes:
+        log_prob: float32, with gradient; 0 outside the response.
+        entropy: float32, detached; 0 outside the response.
+        likeliest: bool: no other token was more probable; True outside the response.
+    """
 
     log_prob: Tensor
     entropy: Tensor
+    likeliest: Tensor
 
 
 def response_log_probs(
@@ -62,11 +69,13 @@ def response_log_probs(
     chosen = log_probs.gather(-1, plan.target.unsqueeze(-1)).squeeze(-1)
     with torch.no_grad():
         entropy = -(log_probs.exp() * log_probs).sum(-1)
+        likeliest = chosen >= log_probs.amax(-1)
     index = (plan.sample, plan.column)
     shape = tokens.shape
     return ResponseLogProbs(
         log_prob=chosen.new_zeros(shape).index_put(index, chosen),
         entropy=entropy.new_zeros(shape).index_put(index, entropy),
+        likeliest=likeliest.new_ones(shape).index_put(index, likeliest),
     )
 
 

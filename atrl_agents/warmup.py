@@ -9,6 +9,7 @@ training problems only.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from atrl_envs.vocab import Vocab
 
 from .config import WarmupConfig
 
+_WINDOW = 4  # batches over which the share of right answers is taken
 _RAMP = 20  # steps of linear warm-up of the learning rate
 _FLOOR = 0.1  # the learning rate ends at this share of its peak
 
@@ -47,8 +49,11 @@ def warm_up(
     steps: int,
     seed: int,
     on_step: Callable[[int, float], None] | None = None,
-) -> None:
-    """Train the actor's model by next-token prediction for `steps` batches of problems.
+) -> int:
+    """Train the actor's model by next-token prediction; returns the steps made.
+
+    It ends after `steps` batches, or when the model would answer a share `config.until` of the last few batches'
+    problems right (every token of the gold response the likeliest one): reinforcement learning is to do the rest.
 
     Args:
         actor: a policy with `model` and `response_log_probs`.
@@ -61,6 +66,7 @@ def warm_up(
     )
     batch_size = config.batch_size
     problems = tokens.shape[0]
+    exact: deque[float] = deque(maxlen=_WINDOW)
     for step in range(steps):
         index = torch.arange(step * batch_size, (step + 1) * batch_size)
         index = streams.permuted_index(streams.mix(seed, 1, index // problems), index % problems, problems)
@@ -69,12 +75,16 @@ def warm_up(
         width = int(length[index].max())
         out = actor.response_log_probs(tokens[index, :width], prompt_length[index], length[index])
         loss = -out.log_prob.sum() / (length - prompt_length)[index].sum()
+        exact.append(float(out.likeliest.all(1).float().mean()))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if on_step is not None:
             on_step(step + 1, float(loss.detach()))
+        if len(exact) == _WINDOW and sum(exact) / _WINDOW >= config.until:
+            return step + 1
+    return steps
 
 
 def _schedule(step: int, steps: int) -> float:

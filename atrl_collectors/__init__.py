@@ -14,6 +14,7 @@
 | telemetry.py | who waits for whom |
 | mapped.py | tensors that processes share by path |
 """
+
 from __future__ import annotations
 
 import importlib
@@ -32,15 +33,37 @@ if TYPE_CHECKING:
     from atrl_collectors.workers import WorkerDied
 
 _HOMES = {
-    "buffer": ("EpisodeBuffer", "make_buffer",),
-    "collect": ("CollectorOptions", "make_collector",),
+    "buffer": (
+        "EpisodeBuffer",
+        "make_buffer",
+    ),
+    "collect": (
+        "CollectorOptions",
+        "make_collector",
+    ),
     "collector": ("EpisodeCollector",),
-    "episodes": ("EpisodeAssembler", "episode_layout",),
+    "episodes": (
+        "EpisodeAssembler",
+        "episode_layout",
+    ),
     "fingerprints": ("fingerprint",),
-    "samplers": ("GroupStalenessSampler", "WaitTimeout",),
-    "staleness": ("Books", "BooksError", "StalenessPolicy",),
-    "telemetry": ("Waits", "WorkerStatus",),
-    "weights": ("WeightMailbox", "WeightUpdate",),
+    "samplers": (
+        "GroupStalenessSampler",
+        "WaitTimeout",
+    ),
+    "staleness": (
+        "Books",
+        "BooksError",
+        "StalenessPolicy",
+    ),
+    "telemetry": (
+        "Waits",
+        "WorkerStatus",
+    ),
+    "weights": (
+        "WeightMailbox",
+        "WeightUpdate",
+    ),
     "workers": ("WorkerDied",),
 }
 _LAZY = {name: f"atrl_collectors.{home}" for home, names in _HOMES.items() for name in names}

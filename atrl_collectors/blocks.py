@@ -6,6 +6,7 @@
 TorchRL's process backend builds one in every worker (`collector_class=BlockCollector`). Episodes are
 delivered from inside the step: nothing that was collected is thrown away between TorchRL's messages.
 """
+
 from __future__ import annotations
 
 import os

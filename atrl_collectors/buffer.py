@@ -8,8 +8,10 @@
 It belongs to the trainer's process. Worker processes do not write into it: a lock between processes that a
 killed worker held would stop the trainer for ever. Their episodes come through channels (channel.py).
 """
+
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,7 +28,7 @@ from atrl_envs import keys
 
 
 class EpisodeBuffer(TensorDictReplayBuffer):
-    """See `make_buffer`. The oldest rows are written over first; what is untrained in them counts as dropped."""
+    """See make_buffer. The oldest rows are written over first; untrained tokens there count as dropped."""
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class EpisodeBuffer(TensorDictReplayBuffer):
         self.capacity = capacity
         self.received_tokens = 0  # response tokens of all episodes that were ever added
         self.next_group = 0  # one more than the newest group that was ever seen
+        self.before_sample: Callable[[], object] | None = None  # the collector's: look, take in what is there
         self._layout = episode_layout(sequence_length, 0, device)
         self.empty()  # TorchRL takes a storage that it is given for full
 
@@ -92,6 +95,15 @@ class EpisodeBuffer(TensorDictReplayBuffer):
             self.next_group = max(self.next_group, int(part[keys.GROUP].max()) + 1)
         return torch.cat(index)
 
+    def sample(self, *args: Any, **options: Any) -> Any:
+        """A batch [episodes_per_batch] by (group, member), plus "staleness" and "index" [n] int64.
+
+        Waits for complete groups. WaitTimeout; WorkerDied, even when there are groups enough.
+        """
+        if self.before_sample is not None:
+            self.before_sample()
+        return super().sample(*args, **options)
+
     def progress(self) -> dict[str, Any]:
         """What a run needs to go on from here without the episodes: a small dict that json can hold.
 
@@ -99,8 +111,9 @@ class EpisodeBuffer(TensorDictReplayBuffer):
         """
         books = Books()
         books.load_state_dict(self.books.state_dict())
-        fresh = self._sampler.rows.untrained
-        books.drop(CLOSED, self.resident_tokens, int(fresh.sum()))
+        # What is neither trained nor dropped is here or in flight, and the run that goes on will not see it.
+        open_tokens = books.generated - books.trained - sum(books.dropped.values())
+        books.drop(CLOSED, max(open_tokens, 0), int(self._sampler.rows.untrained.sum()))
         return {
             "consumer_version": self.consumer_version,
             "next_group": self.next_group,

@@ -7,6 +7,7 @@
 No lock, no message. The writer's count lives in its WorkerRecord and is committed after the rows are there,
 in one step with its token counts: rows of a worker that was killed while it wrote them do not exist.
 """
+
 from __future__ import annotations
 
 import os

@@ -10,6 +10,7 @@
 
 Synchronous is max_staleness=0: no group of the next batch starts before the weights that it is for are there.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,12 +1,14 @@
 """What every collector does for the trainer: fill the buffer on demand, admit groups, keep the books.
 
-    collector.advance(version)               # after publishing: admits the groups that may start with it
-    batch = collector.buffer.sample()        # calls collect_more() until the batch is complete
-    collector.check_books()
+collector.advance(version)               # after publishing: admits the groups that may start with it
+batch = collector.buffer.sample()        # calls collect_more() until the batch is complete
+collector.check_books()
 """
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from atrl_collectors.buffer import EpisodeBuffer
 from atrl_collectors.staleness import ABANDONED, CLOSED
@@ -15,16 +17,20 @@ from atrl_collectors.weights import NEVER, WeightMailbox
 
 
 class EpisodeCollector(ABC):
-    """What `make_collector` returns: it fills the buffer whenever the buffer is sampled and lacks groups."""
+    """What `make_collector` returns: it fills the buffer whenever the buffer is sampled and lacks groups.
+
+    `interrupt`, if set, is called while `buffer.sample()` waits; what it raises ends the wait.
+    """
 
     def __init__(self, buffer: EpisodeBuffer, mailbox: WeightMailbox | None) -> None:
         self.buffer = buffer
         self.mailbox = mailbox
         self.closed = False
+        self.interrupt: Callable[[], object] | None = None
         self._opening = buffer.books.generated, buffer.books.dropped[ABANDONED]
         sampler = buffer.sampler
-        sampler.collect_more, sampler.check_alive = self.collect_more, self.check
-        sampler.explain = self.explain
+        buffer.before_sample, sampler.check_alive = self._before_sample, self._heed
+        sampler.collect_more, sampler.explain = self.collect_more, self.explain
 
     @abstractmethod
     def collect_more(self) -> bool:
@@ -32,11 +38,11 @@ class EpisodeCollector(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """WorkerDied when a worker has died. The buffer calls it; so should long computations."""
+        """WorkerDied when a worker has died. `buffer.sample()` calls it; so should long computations."""
 
     @abstractmethod
-    def status(self) -> list[WorkerStatus]:
-        """What each worker is doing, without a message to it."""
+    def _look(self) -> list[WorkerStatus]:
+        """Read every worker's status, and take in the episodes that were finished by then."""
 
     @abstractmethod
     def _close(self) -> None: ...
@@ -48,9 +54,15 @@ class EpisodeCollector(ABC):
         self.buffer.consumer_version = version
         self._admit()
 
+    def status(self) -> list[WorkerStatus]:
+        """What each worker is doing, without a message to it; its finished episodes enter the buffer."""
+        if not self.closed:
+            self._enter_books(self._look())
+        return self._seen
+
     def check_books(self) -> None:
         """BooksError unless every generated token was trained, dropped with a reason, or is still there."""
-        self._enter_books(self.status())
+        self.status()
         self.buffer.books.check(self.buffer.resident_tokens + self.in_flight)
 
     @property
@@ -76,18 +88,27 @@ class EpisodeCollector(ABC):
         if self.closed:
             return
         self._close()
-        self._enter_books(self.status())
         self.buffer.books.drop(CLOSED, self.in_flight)
         self.closed = True
         sampler = self.buffer.sampler
         if sampler.collect_more == self.collect_more:  # and not a later collector's
-            sampler.collect_more, sampler.check_alive = None, _nobody_writes
+            self.buffer.before_sample = sampler.check_alive = None
+            sampler.collect_more = _nobody_writes
 
     def __enter__(self) -> EpisodeCollector:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _heed(self) -> None:
+        if self.interrupt is not None:
+            self.interrupt()
+        self.check()
+
+    def _before_sample(self) -> None:
+        self._heed()
+        self.status()
 
     def _admit(self) -> None:
         """Tell the workers how many groups may start, once there are weights to start them with."""
@@ -106,5 +127,5 @@ class EpisodeCollector(ABC):
             books.dropped[ABANDONED] = abandoned + sum(status.tokens_abandoned for status in statuses)
 
 
-def _nobody_writes() -> None:
-    raise RuntimeError("the collector is closed and the buffer lacks complete groups: no more episodes will come")
+def _nobody_writes() -> bool:
+    raise RuntimeError("the buffer lacks complete groups and its collector is closed: no more will come")

@@ -1,9 +1,10 @@
 """Where a worker hands over its episodes and says how it is doing; opened by path inside the worker.
 
-    deliver = Delivery(record, put=buffer.extend)                    # in one process
-    deliver = Desk(directory, mailbox.path).for_worker(1)            # in worker 1 of several
-    deliver(episodes)                                                # [n]; waits while the channel is full
+deliver = Delivery(record, put=buffer.extend)                    # in one process
+deliver = Desk(directory, mailbox.path).for_worker(1)            # in worker 1 of several
+deliver(episodes)                                                # [n]; waits while the channel is full
 """
+
 from __future__ import annotations
 
 import time
@@ -58,8 +59,6 @@ class Delivery:
 
     def fail(self) -> None:
         """Leave the traceback of the exception that is being handled where the trainer finds it."""
-        self.record["state"] = telemetry.FAILED
-        self.record.commit()
         if self.failure is not None:
             write_failure(self.failure)
 

@@ -1,8 +1,9 @@
 """Collection in the trainer's own process: the environment is stepped whenever the buffer lacks groups.
 
-    collector = DirectCollector(env_fn, policy_fn, buffer, mailbox=None)
-    batch = buffer.sample()                  # steps block after block until a batch of groups is complete
+collector = DirectCollector(env_fn, policy_fn, buffer, mailbox=None)
+batch = buffer.sample()                  # steps block after block until a batch of groups is complete
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -45,7 +46,7 @@ class DirectCollector(EpisodeCollector):
         )
         self._idle = 0
         super().__init__(buffer, mailbox)
-        self._seen = self.status()
+        self.status()
 
     @property
     def env(self) -> Any:
@@ -60,17 +61,19 @@ class DirectCollector(EpisodeCollector):
         if self._idle > IDLE_BLOCKS:
             raise RuntimeError(
                 "no more episodes can come: every slot of the environment is idle, groups below "
-                f"{self.buffer.admitted} may start, and the buffer still lacks complete groups. The environment's "
-                "group_size must be samples_per_prompt, its start_group the buffer's next_group, and weights must "
-                "have been published and advanced to"
+                f"{self.buffer.admitted} may start, and the buffer still lacks complete groups. The "
+                "environment's group_size must be samples_per_prompt, its start_group the buffer's "
+                "next_group, and weights must have been published and advanced to"
             )
+        self.status()
         return self._record["episodes_delivered"] > delivered
 
     def check(self) -> None:
         return
 
-    def status(self) -> list[WorkerStatus]:
+    def _look(self) -> list[WorkerStatus]:
         return [self._record.read()]
 
     def _close(self) -> None:
+        self.status()
         self.collector.shutdown()

@@ -7,6 +7,7 @@
 The tokens of an episode come from the environment. What only the policy knows, log-probabilities and weight
 versions, is gathered block by block in one row per slot and handed over when the slot is done.
 """
+
 from __future__ import annotations
 
 import torch
@@ -110,7 +111,7 @@ class EpisodeAssembler:
         written, most, least, self.slots_busy, changes, ends = torch.stack(facts).tolist()
         if most > log_prob.shape[-1] or least < 0:
             raise ValueError(
-                f"in a block of {log_prob.shape[-1]} tokens an episode grew by {least if least < 0 else most}; "
+                f"in a block of {log_prob.shape[-1]} tokens an episode grew by {min(least, 0) or most}; "
                 "the environment must add at most one block of tokens to `length` in a step"
             )
         if changes:

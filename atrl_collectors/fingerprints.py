@@ -1,7 +1,8 @@
 """A fingerprint says whether two sets of tensors are the same bytes: a receiver proves what it serves.
 
-    fingerprint(model.state_dict())          # -4120937461123098713, on every machine and in every process
+fingerprint(model.state_dict())          # -4120937461123098713, on every machine and in every process
 """
+
 from __future__ import annotations
 
 import hashlib

@@ -6,6 +6,7 @@
 
 The file begins with a JSON description, so that a reader needs nothing but the path.
 """
+
 from __future__ import annotations
 
 import json

@@ -1,8 +1,9 @@
 """Collection in worker processes that run on their own; the trainer empties their channels when it samples.
 
-    collector = ProcessCollector(env_fn, policy_fn, buffer, mailbox, CollectorOptions(backend="process"))
-    batch = buffer.sample()                  # looks into the channels until a batch of groups is complete
+collector = ProcessCollector(env_fn, policy_fn, buffer, mailbox, CollectorOptions(backend="process"))
+batch = buffer.sample()                  # looks into the channels until a batch of groups is complete
 """
+
 from __future__ import annotations
 
 import shutil
@@ -63,44 +64,36 @@ class ProcessCollector(EpisodeCollector):
             self._tidy()
             raise
         super().__init__(buffer, mailbox)
-        self._seen = [record.read() for record in self.workers.records]
-        self._admit()
+        self.status()
 
     def collect_more(self) -> bool:
-        if self.pump():
+        received = self.buffer.received_tokens
+        self.status()
+        if self.buffer.received_tokens > received:
             return True
         self.workers.wait(POLL_SECONDS)
         return False
 
-    def pump(self) -> int:
-        """Move what the workers have finished into the buffer; the number of episodes. Never waits."""
-        moved = 0
+    def _look(self) -> list[WorkerStatus]:
         statuses = []
         for channel, record in zip(self._channels, self.workers.records, strict=True):
             status = record.read()
-            episodes = channel.take(status.episodes_delivered)
+            episodes = channel.take(status.episodes_delivered)  # what this status counts, and no more
             if episodes is not None:
                 self.buffer.extend(episodes)
-                moved += len(episodes)
             statuses.append(status)
-        self._enter_books(statuses)
         self._admit()
-        return moved
+        return statuses
 
     def check(self) -> None:
         try:
             self.workers.check()
         except WorkerDied as death:
-            self.pump()
+            self.status()
             if death.worker not in self._dead:
                 self._dead.add(death.worker)
                 self._write_off(death.worker)
             raise
-
-    def status(self) -> list[WorkerStatus]:
-        if not self.closed:
-            self.pump()
-        return self._seen
 
     @property
     def in_flight(self) -> int:
@@ -115,7 +108,7 @@ class ProcessCollector(EpisodeCollector):
         assert self.mailbox is not None
         self.mailbox.closed = True  # workers finish their block and then listen to TorchRL's shutdown
         self.workers.close(self.options.close_timeout)
-        self.pump()
+        self.status()
         self._tidy()
 
 

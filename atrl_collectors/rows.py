@@ -1,4 +1,4 @@
-"""What is known of every row of a replay buffer: its group, age, tokens and uses; what is ready, what is dropped.
+"""What is known of every row of a replay buffer: group, age, tokens, uses; what is ready, what is dropped.
 
     rows = GroupRows(policy, books)
     rows.look(data, count, capacity)         # after writes: data is the storage's TensorDict
@@ -8,6 +8,7 @@
 Rows are recognised by (group, member), so it does not matter which process wrote them, or when. No loop over
 rows; a look costs two comparisons over the capacity plus work for the rows that are new.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ COLUMNS = ("group", "member", "oldest", "tokens", "uses", "live")
 
 
 class GroupRows:
-    """The columns [capacity] (on the CPU), and the groups that were given up while members were still to come."""
+    """The columns [capacity] (on the CPU), and the groups given up while members were still to come."""
 
     def __init__(self, policy: StalenessPolicy, books: Books) -> None:
         self.policy = policy
@@ -75,7 +76,7 @@ class GroupRows:
         self._judged = None
 
     def ready(self, consumer_version: int) -> Tensor:
-        """The complete groups [m] that are fresh enough, oldest first; what is too old is dropped."""
+        """The complete groups [m] that are fresh enough, oldest first. Drops what is too old."""
         if self._judged != consumer_version:
             live = self.live
             staleness = self.policy.staleness(consumer_version, self.oldest[live])
@@ -85,14 +86,15 @@ class GroupRows:
         return self._groups
 
     def take(self, groups: Tensor, consumer_version: int) -> tuple[Tensor, Tensor, int]:
-        """Use complete groups (sorted): their rows by (group, member), the staleness of each, groups used up."""
+        """Use complete groups (sorted): rows by (group, member), the staleness of each, groups used up."""
         rows = (self.live & in_sorted(self.group, groups)).nonzero().squeeze(-1)
         rows = rows[self.member[rows].argsort(stable=True)]
         rows = rows[self.group[rows].argsort(stable=True)]
         members = self.member[rows].view(-1, self.policy.samples_per_prompt)
         twice = (members[:, 1:] == members[:, :-1]).any(-1)
         if bool(twice.any()):
-            raise ValueError(f"group {int(groups[twice][0])} has a member twice: {members[twice][0].tolist()}")
+            which = members[twice][0].tolist()
+            raise ValueError(f"group {int(groups[twice][0])} has a member twice: {which}")
         staleness = self.policy.staleness(consumer_version, self.oldest[rows])
         self.books.trained += int(self.tokens[rows[self.uses[rows] == 0]].sum())
         self.uses[rows] += 1

@@ -9,6 +9,7 @@
 
 Works in any TorchRL replay buffer with a one-dimensional TensorDict storage of finished episodes.
 """
+
 from __future__ import annotations
 
 import time
@@ -98,7 +99,7 @@ class GroupStalenessSampler(Sampler):
         return self.rows.resident_tokens
 
     def start_from(self, group: int, consumer_version: int) -> None:
-        """Go on with an earlier run: every group before `group` is finished, the trainer is at that version."""
+        """Go on with an earlier run: every group before `group` is finished."""
         self._retired, self._consumer_version = group, consumer_version
 
     def look(self, storage: Storage) -> None:
@@ -197,12 +198,15 @@ class GroupStalenessSampler(Sampler):
 
     def _missing(self, ready: int, count: int, seconds: float) -> str:
         partial = self.rows.group[self.rows.live].unique().numel() - ready
-        writers = "Nobody told the sampler who writes the episodes." if self.explain is None else self.explain()
+        writers = "Nobody told the sampler who writes the episodes."
+        if self.explain is not None:
+            writers = self.explain()
         return (
-            f"the trainer waited {seconds:.1f} s for {count} complete groups of {self.policy.samples_per_prompt} "
-            f"episodes at version {self._consumer_version} (max_staleness={self.policy.max_staleness}), and "
-            f"{ready} came. {partial} groups are incomplete; groups below {self.admitted} may start; episodes "
-            f"dropped so far: {dict(self.books.episodes) or 'none'}.\n{writers}\n"
+            f"the trainer waited {seconds:.1f} s for {count} complete groups of "
+            f"{self.policy.samples_per_prompt} episodes at version {self._consumer_version} "
+            f"(max_staleness={self.policy.max_staleness}), and {ready} came. "
+            f"{partial} groups are incomplete; groups below {self.admitted} may start; "
+            f"episodes dropped so far: {dict(self.books.episodes) or 'none'}.\n{writers}\n"
             "Look at those who write, or give a longer timeout if they are only slow."
         )
 

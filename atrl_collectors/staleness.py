@@ -10,6 +10,7 @@
 
 Staleness of an episode = version of the consumer - oldest version among its response tokens; never negative.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -107,8 +108,9 @@ class Books:
 
     def drop(self, reason: str, tokens: int, episodes: int = 0) -> None:
         """Write off tokens, with the reason. Nothing is noted when there is nothing to write off."""
-        if tokens or episodes:
+        if tokens:
             self.dropped[reason] += tokens
+        if episodes:
             self.episodes[reason] += episodes
 
     def check(self, resident: int) -> None:

@@ -1,15 +1,16 @@
 """Who waits for whom, and what every worker is doing: read without sending a message.
 
-    waits = Waits()
-    with waits("trainer waits for episodes"):
-        ...
-    waits.fractions()                        # {"trainer waits for episodes": 0.31}
+waits = Waits()
+with waits("trainer waits for episodes"):
+    ...
+waits.fractions()                        # {"trainer waits for episodes": 0.31}
 
-    record = WorkerRecord.create(path)       # a worker writes ...
-    record["tokens_generated"] += 512
-    record.commit()
-    WorkerRecord.open(path).read()           # ... and the trainer reads one consistent WorkerStatus
+record = WorkerRecord.create(path)       # a worker writes ...
+record["tokens_generated"] += 512
+record.commit()
+WorkerRecord.open(path).read()           # ... and the trainer reads one consistent WorkerStatus
 """
+
 from __future__ import annotations
 
 import os
@@ -24,8 +25,8 @@ import torch
 
 from atrl_collectors import mapped
 
-STATES = ("starting", "decoding", "waits for admission", "waits for the trainer to take", "closed", "failed")
-STARTING, DECODING, WAITS_FOR_ADMISSION, WAITS_FOR_ROOM, CLOSED, FAILED = range(len(STATES))
+STATES = ("starting", "decoding", "waits for admission", "waits for the trainer to take", "closed")
+STARTING, DECODING, WAITS_FOR_ADMISSION, WAITS_FOR_ROOM, CLOSED = range(len(STATES))
 
 
 class Waits:

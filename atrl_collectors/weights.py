@@ -13,6 +13,7 @@ moves the pointer to it, so a publisher killed at any point leaves the last comp
 A reader copies the slot, looks whether the publisher came back to it meanwhile, and recomputes the
 fingerprint over its own copy: a mixed copy fails both checks and is tried again.
 """
+
 from __future__ import annotations
 
 import errno

@@ -7,6 +7,7 @@
 TorchRL's process backend runs them. Added here: Ctrl-C reaches the trainer only; a worker whose trainer is
 gone leaves at once; a worker that dies in any phase, the start included, is reported by name with its cause.
 """
+
 from __future__ import annotations
 
 import multiprocessing
@@ -63,6 +64,7 @@ class Workers:
         self.records = [WorkerRecord.create(record_path(desk.directory, w)) for w in range(num_workers)]
         self._threads = torch.get_num_threads()
         self._pool: _Pool | None = None
+        self._starter: threading.Thread | None = None
         self._closing = False
         create = partial(
             _Pool,
@@ -88,7 +90,7 @@ class Workers:
         if self._pool is None or self._closing:
             return
         processes = dict(enumerate(self._pool.procs))
-        # A worker that raised says so before it is gone, which takes it seconds; and it may take others along.
+        # A worker that raised says so before it is gone, which takes seconds; it may take others along.
         failed = [w for w in processes if failure_path(self.desk.directory, w).exists()]
         dead = failed or [w for w, process in processes.items() if not process.is_alive()]
         if dead:
@@ -114,13 +116,24 @@ class Workers:
             return
         self._closing = True
         if self._pool is not None:
+            if self._starter is not None and self._starter.is_alive():
+                self._break_off()
             self._pool.shutdown(timeout=timeout, raise_on_error=False)
-            for process in self._pool.procs:
-                if process.is_alive():  # the pool was not complete yet when it was shut down
-                    process.kill()
-                process.join()
+            self._bury()
             self._forgotten.detach()
         torch.set_num_threads(self._threads)
+
+    def _break_off(self) -> None:
+        """Stop the start of a pool: without its processes it fails, but it may be about to add one."""
+        assert self._starter is not None
+        while self._starter.is_alive():
+            self._bury()
+            self._starter.join(0.05)
+
+    def _bury(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
 
     def _born(self, pool: _Pool) -> None:
         self._pool = pool
@@ -129,7 +142,7 @@ class Workers:
     def _start(self, create: Callable[[], _Pool], timeout: float) -> None:
         """Build the pool in a thread, so that this one can watch the workers and hear Ctrl-C meanwhile."""
         outcome: list[BaseException | None] = []
-        thread = threading.Thread(target=_build, args=(create, outcome), name="start workers", daemon=True)
+        self._starter = thread = threading.Thread(target=_build, args=(create, outcome), daemon=True)
         resource_tracker.ensure_running()  # it would unblock the signal that the thread blocks
         began = time.monotonic()
         thread.start()
@@ -195,7 +208,7 @@ def _enter(desk: Desk) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for what the worker may start itself
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_leave_with, args=(parent, desk), name="watch the trainer", daemon=True).start()
+        threading.Thread(target=_leave_with, args=(parent, desk), daemon=True).start()
 
 
 def _leave_with(parent: Any, desk: Desk) -> None:

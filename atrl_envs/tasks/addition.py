@@ -15,18 +15,18 @@ class Addition(Task):
 
     Example: prompt "12+34=", answer "46"; the response "46" and its end pay 1.0, anything else pays 0.
 
-    Description: the sum of `operands` numbers, each drawn evenly from low..high. With the defaults there are
-        10,000 problems, about 1,000 of them held out.
+    Description: the sum of `operands` numbers, each drawn evenly from low..high. With the defaults, two-digit
+        numbers, there are 8,100 problems, about 800 of them held out.
     Action: a block of tokens. Observation: the prompt and the response so far.
     Reward: 1.0 at the end of a correct response, else 0. Verification is exact; the style is `plain`: the whole
         response is the answer.
     Start: the prompt. End: end of sequence (terminated) or the length limit (truncated).
-    Arguments: operands (2), low (0), high (99). Negative numbers are written with their sign: "3+-4=".
+    Arguments: operands (2), low (10), high (99). Negative numbers are written with their sign: "3+-4=".
     Versions: v0.
     """
 
     operands: int = 2
-    low: int = 0
+    low: int = 10
     high: int = 99
 
     def __post_init__(self) -> None:

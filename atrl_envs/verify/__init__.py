@@ -1,8 +1,8 @@
 """Verdicts on mathematical answers, as tensor programs.
 
-    verifier = MathVerifier(vocab, style="boxed")
-    verdicts = verifier(tokens, start, verifier.encode_answers(golds))       # [B] int8
-    verify_texts(["so \\\\boxed{1/2}"], ["0.5"], style="boxed")              # [Verdict.CORRECT]
+verifier = MathVerifier(vocab, style="boxed")
+verdicts = verifier(tokens, start, verifier.encode_answers(golds))       # [B] int8
+verify_texts(["so \\\\boxed{1/2}"], ["0.5"], style="boxed")              # [Verdict.CORRECT]
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 END = 0xFF  # fills a window behind the text; no byte of UTF-8
@@ -46,6 +47,7 @@ class Nfa:
 
 
 Expression = Callable[[Nfa, int], int]
+State = TypeVar("State")
 
 
 def one(bytes_: str | Iterable[int], label: int = 0) -> Expression:
@@ -134,7 +136,7 @@ def words(refuse: Collection[str], allow: Collection[str] = (), least: int = 3, 
     `least=0` takes the allowed words and no other. The first letter carries the label. What follows in the
     rules must not begin with a letter.
     """
-    named = {word: False for word in refuse} | {word: True for word in allow}
+    named = dict.fromkeys(refuse, False) | dict.fromkeys(allow, True)
     prefixes = {word[:i] for word in named for i in range(1, len(word) + 1)}
 
     def add(nfa: Nfa, start: int) -> int:
@@ -207,9 +209,12 @@ def compile_rules(rules: Mapping[int, Expression]) -> Machine:
     for byte, cls in enumerate(classes):
         members.setdefault(cls, byte)
     classes_of = {
-        wanted: sorted({classes[byte] for byte in wanted}) for wanted in {w for out in nfa.edges for w, _, _ in out}
+        wanted: sorted({classes[byte] for byte in wanted})
+        for wanted in {w for out in nfa.edges for w, _, _ in out}
     }
-    moves = [[(cls, to, label) for wanted, to, label in out for cls in classes_of[wanted]] for out in nfa.edges]
+    moves = [
+        [(cls, to, label) for wanted, to, label in out for cls in classes_of[wanted]] for out in nfa.edges
+    ]
     closures = [nfa.closure([state]) for state in range(len(nfa.edges))]
     useful = frozenset(s for s in range(len(nfa.edges)) if nfa.edges[s] or s in finals)
 
@@ -269,10 +274,12 @@ def _byte_classes(nfa: Nfa) -> tuple[list[int], int]:
     return classes, len(known)
 
 
-def explore(start: object, step: Callable[[object, int], tuple[object, int]], accept: Callable[[object], int],
-            also: Iterable[object] = ()) -> tuple[Machine, dict[object, int]]:
+def explore(
+    start: State, step: Callable[[State, int], tuple[State, int]], accept: Callable[[State], int],
+    also: Iterable[State] = (),
+) -> tuple[Machine, dict[State, int]]:  # fmt: skip
     """A machine from a transition function (state, byte) -> (state, label), and the number of each state."""
-    order: list[object] = [start, *also]
+    order = [start, *also]
     numbers = {state: i for i, state in enumerate(order)}
     table: list[list[tuple[int, int]]] = []
     for state in order:
@@ -290,6 +297,10 @@ def explore(start: object, step: Callable[[object, int], tuple[object, int]], ac
     first = {cls: byte for byte, cls in reversed(list(enumerate(classes)))}
     cells = [row[first[cls]] for row in table for cls in range(width)]
     machine = Machine(
-        classes, [to * width for to, _ in cells], [label for _, label in cells], [accept(s) for s in order], width
+        classes,
+        [to * width for to, _ in cells],
+        [label for _, label in cells],
+        [accept(s) for s in order],
+        width,
     )
     return machine, numbers

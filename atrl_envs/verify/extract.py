@@ -85,7 +85,9 @@ def locate(style: str, text: Text) -> Spot:
         first = torch.where(close < 0, -1, first)
     elif style == "last_number":
         ascii_digit = marks.flat[MARGIN : MARGIN + marks.size] - 48 < 10
-        wide = (marks.flat[MARGIN : MARGIN + marks.size] - 0x90 < 10) & marks.at(-1, 0xBC) & marks.at(-2, 0xEF)
+        wide = (
+            (marks.flat[MARGIN : MARGIN + marks.size] - 0x90 < 10) & marks.at(-1, 0xBC) & marks.at(-2, 0xEF)
+        )
         last = marks.last((ascii_digit | wide).view(marks.shape) & marks.between(begin, stop))
         first = torch.where(last < 0, -1, torch.maximum(begin, last - SIGHT_BEFORE + 1))
         braced = first > begin
@@ -160,4 +162,3 @@ def _ends(letters: Tensor, spot: Spot, style: str) -> Tensor | None:
     depth = (up.view(torch.int8) - down.view(torch.int8)).cumsum(1, dtype=torch.int32)
     bare = newline | (letters == 32) | (letters == 36)
     return torch.where(spot.braced.unsqueeze(1), depth < 0, bare)
-

@@ -108,7 +108,9 @@ def _exponent() -> Expression:
     minus = opt(sign(POWER_MINUS))
     braced = seq(text("{"), GAP, minus, digits(POWER), GAP, text("}"))
     # TeX raises one digit only where there are no braces; plain text means them all.
-    tex = seq(GAP, texts("\\times", "\\cdot"), GAP, text("10"), GAP, text("^"), GAP, alt(braced, one(DIGITS, POWER)))
+    tex = seq(
+        GAP, texts("\\times", "\\cdot"), GAP, text("10"), GAP, text("^"), GAP, alt(braced, one(DIGITS, POWER))
+    )
     plain = seq(GAP, texts("×", "·", "*", "x", "X"), GAP, text("10^"), alt(braced, seq(minus, digits(POWER))))
     return alt(seq(one("eE"), minus, digits(POWER)), tex, plain)
 
@@ -136,13 +138,15 @@ def _number() -> Expression:
 def _tail() -> Expression:
     """What may follow a number without changing it: units, percent, degrees, closing marks, a period."""
     power = texts("^2", "^3", "^{2}", "^{3}", "²", "³", "^{-1}", "^-1", "^{-2}", "^-2")
-    open_text = texts("\\text{", "\\mbox{", "\\mathrm{", "\\textrm{", "\\textit{", "\\hbox{", label=BRACE_OPEN)
+    open_text = texts(
+        "\\text{", "\\mbox{", "\\mathrm{", "\\textrm{", "\\textit{", "\\hbox{", label=BRACE_OPEN
+    )
     inside = seq(GAP, open_text, GAP)
     stroke = seq(GAP, text("/"), GAP, opt(seq(open_text, GAP)))
-    close = opt(seq(opt(text(".")), GAP, text("}", BRACE_CLOSE)))
-    letter = seq(one(vocabulary.LETTER_UNITS, WORD), opt(power), close, opt(power))
+    raised = opt(alt(power, seq(opt(text(".")), GAP, text("}", BRACE_CLOSE), opt(power))))
+    letter = seq(one(vocabulary.LETTER_UNITS, WORD), raised)
     # One list of words for all places where a word may stand: each copy of it would multiply the states.
-    word = seq(words(vocabulary.NOT_UNITS, vocabulary.SHORT_UNITS, label=WORD), opt(power), close, opt(power))
+    word = seq(words(vocabulary.NOT_UNITS, vocabulary.SHORT_UNITS, label=WORD), raised)
     unit = alt(seq(alt(plus(BLANK), inside, stroke), word), seq(alt(plus(BLANK), inside), letter))
     per = star(seq(stroke, letter))
     glued = alt(
@@ -161,13 +165,13 @@ def _tail() -> Expression:
 def _left_side() -> Expression:
     """`x =`, `f(2) =`, `total cost =`, or a calculation with figures: `6*7 =`."""
     run = plus(one(LETTERS + LETTERS.upper()))
-    word = seq(words(vocabulary.NOT_NAMES, least=1), star(BLANK))
+    word = words(vocabulary.NOT_NAMES, least=1)
     inside = seq(texts("\\text{", "\\mathrm{", label=BRACE_OPEN), star(BLANK))
     greek = texts(*(f"\\{name}" for name in vocabulary.GREEK))
-    name = alt(greek, seq(opt(alt(inside, seq(text("\\angle"), GAP))), word, star(word)))
+    name = alt(greek, seq(opt(alt(inside, seq(text("\\angle"), GAP))), word, star(seq(plus(BLANK), word))))
     index = seq(text("_"), alt(one(DIGITS), run, seq(text("{"), alt(digits(0), run), text("}"))))
     argument = seq(text("(", PAREN_OPEN), alt(digits(0), run), text(")", PAREN_CLOSE))
-    closed = opt(text("}", BRACE_CLOSE))
+    closed = opt(seq(GAP, text("}", BRACE_CLOSE)))
     named = seq(name, closed, opt(index), opt(argument), GAP, text("=", EQUALS), HEAD)
     quiet = alt(one(DIGITS + ".,"), BLANK, CURRENCY, text("(", PAREN_OPEN), text(")", PAREN_CLOSE))
     operator = texts("+", "-", "*", "/", "−", "×", "÷", "·", "\\times", "\\cdot", "\\div")
@@ -180,7 +184,7 @@ def _list() -> Expression:
     """Several numbers where one is asked: blanks, commas, `or`, ranges and plus-minus between them."""
     item = seq(opt(sign(0)), star(CURRENCY), one(DIGITS), star(one(DIGITS + ".")), opt(texts("%", "\\%")))
     wrapped = seq(texts("\\text{", "\\mbox{"), GAP, texts("or", "and", "to"), GAP, text("}"))
-    loose = alt(texts(",", ";", "or", "and", "to", "-", "–", "−", "\\pm", "±", "\\mp", "/", "..", ":"), wrapped)
+    loose = alt(texts(",", ";", "or", "and", "to", "-", "–", "−", "\\pm", "±", "\\mp", "..", ":"), wrapped)
     between = alt(plus(BLANK), seq(GAP, opt(one(",;")), GAP, loose, GAP))
     left = star(alt(BLANK, OPEN, CURRENCY, texts("\\{", "[", "\\left[", "\\left\\{")))
     right = star(alt(BLANK, CLOSE, CURRENCY, texts("\\}", "]", "\\right]", "\\right\\}", ".")))

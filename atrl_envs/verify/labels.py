@@ -1,6 +1,6 @@
 """What a byte of an answer can be, and what an answer as a whole can be.
 
-    machine.read(b"-1 3/4")     # [MINUS, WHOLE, NONE, OVER, NONE, UNDER], NUMBER
+machine.read(b"-1 3/4")     # [MINUS, WHOLE, NONE, OVER, NONE, UNDER], NUMBER
 """
 
 from __future__ import annotations

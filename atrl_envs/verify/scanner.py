@@ -29,200 +29,217 @@ from atrl_envs.verify.labels import (
     WHOLE,
 )
 
-DOUBTFUL = 3  # code of a text that ends in something that holds a number and is not read
-_UNIT_PREFIXES = frozenset(unit[:i] for unit in vocabulary.SHORT_UNITS | {"m"} for i in range(1, len(unit) + 1))
-_WIDE_DIGITS = frozenset(f"efbc{0x90 + digit:02x}" for digit in range(10))
-_GLUED_UNITS = vocabulary.SHORT_UNITS | {"m"}
-
 # A state is (place, detail). Places outside a number:
-#   edge: a number may begin here           word: behind a letter, digits do not count
-#   command: behind a backslash             bad: whatever number begins here is not read
-#   sign: behind a minus that may belong    coin: behind a currency sign
-# and inside: whole, comma, group, point, decimals, e, e-sign, power, stroke, under, percent, unit, odd.
+#   edge: a number may begin here; its detail is what a hedge has said so far behind a number (" or ")
+#   word: behind a letter, digits do not count     index: behind ^ or _, digits do not count
+#   dot: behind a period that may belong           (detail "word": digits glued to a word came before it)
+#   command: in a name behind a backslash          closed: behind a closing bracket (of a number: detail "n")
+#   sign: behind a minus that may belong           coin: behind a currency sign
+#   bad: whatever number begins here is not read
+# inside: whole, comma, group1 to group3, point, decimals, e, esign, power, stroke, under, percent, unit, and
+#   spaced (one blank behind another number), stop (behind a sentence period), slash (behind a backslash),
+#   odd (not read).
+# high: inside a character of several bytes; its detail is the state before it and the bytes so far.
 State = tuple[str, str]
 EDGE: State = ("edge", "")
-UNKNOWN: State = ("word", "cut")  # in the middle of a text whose beginning is not in sight
-_READ = {"whole", "group3", "decimals", "power", "under", "percent", "unit", "stop", "point"}
+CUT: State = ("word", "cut")  # in the middle of a text whose beginning is not in sight
+
+DOUBTFUL = 3  # code of a text that ends in something that holds a number and is not read
+_OUTSIDE = frozenset({"edge", "word", "dot", "index", "command", "closed", "sign", "coin", "bad"})
+_READ = frozenset(
+    {"slash", "whole", "group3", "decimals", "point", "power", "under", "percent", "stop", "comma"}
+)
+_MARKS = {"e28892": "-", "e28093": "-", "efbc8d": "-", "c2b1": "±", "c2b2": "^", "c2b3": "^"}  # − – － ± ² ³
+_MARKS.update({f"efbc{0x90 + digit:02x}": "0" for digit in range(10)})
+_MARK_PREFIXES = frozenset(mark[:size] for mark in _MARKS for size in range(2, len(mark), 2))
+_UNITS = vocabulary.SHORT_UNITS | {"m"}
+_UNIT_PREFIXES = frozenset(unit[:size] for unit in _UNITS for size in range(1, len(unit) + 1))
+_SCALES = frozenset({" hundred", " thousand", " million", " billion", " trillion", " dozen"})
+_SAID = frozenset(word[:size] for word in {" or", *_SCALES} for size in range(2, len(word) + 1))
+_KEPT_COMMANDS = frozenset({"te", "mb", "ma", "ri", "qu", "de"})  # \text \mbox \mathrm \right \quad \degree
+_NEXT_DIGIT = {
+    "comma": ("group1", WHOLE), "group1": ("group2", WHOLE), "group2": ("group3", WHOLE),
+    "point": ("decimals", DECIMALS), "decimals": ("decimals", DECIMALS),
+    "e": ("power", POWER), "esign": ("power", POWER), "power": ("power", POWER),
+    "stroke": ("under", UNDER), "under": ("under", UNDER),
+}  # fmt: skip
 
 
-def _digit(byte: int) -> bool:
-    return 48 <= byte <= 57
+def _is_letter(char: str) -> bool:
+    return char < "\x80" and char.isalpha()
 
 
-def _letter(byte: int) -> bool:
-    return chr(byte).isalpha() if byte < 128 else False
-
-
-def _outside(place: str, detail: str, byte: int) -> tuple[State, int]:
+def _outside(place: str, detail: str, char: str) -> tuple[State, int]:
     """One byte outside a number."""
-    char = chr(byte)
-    if _digit(byte):
-        if place == "word" or place == "index":
-            return (place, detail), NONE
+    if "0" <= char <= "9":
+        if place in ("word", "index") or (place == "dot" and detail):
+            return ("index" if place == "index" else "word", "digit"), NONE
+        if place == "dot":
+            return ("decimals", ""), DECIMALS
         if place in ("bad", "command"):
             return ("odd", ""), PART
+        if place == "edge" and detail == " ":
+            return ("spaced", "1"), WHOLE
         return ("whole", "1" if char != "0" else "4"), WHOLE
-    if place == "bad" and char in " {(-+$":
-        return (place, ""), NONE
-    if _letter(byte):
+    if _is_letter(char):
         if place == "command":
             return ("command", detail + char if detail + char in ("p", "m", "pm", "mp") else "other"), NONE
-        hedge = {" ": "o", " o": "or"}.get(detail) if place == "edge" else None
-        return (("hedge", "or") if hedge == "or" and char == "r" else ("hedge", "o") if hedge and char == "o"
-                else ("word", "")), NONE
-    if char == "\\":
-        return ("command", ""), NONE
-    if place == "command" and detail in ("pm", "mp"):
+        said = detail + char.lower() if place == "edge" else ""
+        if said in _SCALES:
+            return ("word", ""), DOUBT
+        return (("edge", said) if said in _SAID else ("word", "")), NONE
+    if (place == "edge" and detail == " or") or (place == "command" and detail in ("pm", "mp")):
         return ("bad", ""), NONE
-    if char == "-":
-        return (("bad", "") if place == "word" else ("sign", "")), (NONE if place == "word" else MINUS)
+    if place == "bad" and char in " {(-+$":
+        return ("bad", ""), NONE
+    if char == "-" and place not in ("word", "closed", "sign"):
+        return ("sign", ""), MINUS
+    if char in ".," and place == "word" and detail == "digit":
+        return ("dot", "word"), NONE
+    if char == "." and place in ("edge", "sign", "coin", "closed", "dot"):
+        return ("dot", ""), PART
+    if char == "^" and detail == "n":
+        return ("bad", ""), NONE
     if char == "$":
         return ("coin", ""), (PART if place in ("sign", "coin") else NONE)
-    if char == "_":
+    if char in "_^" or (place == "index" and char == "{"):
         return ("index", ""), NONE
-    if char == "^":
-        return ("index", ""), NONE
-    if place == "index" and char == "{":
-        return ("index", ""), NONE
-    if place == "sign" and char == " ":
+    if char in "-/±" or (place == "closed" and char == "{") or place == "sign":
         return ("bad", ""), NONE
-    if char == "/":
-        return ("bad", ""), NONE
-    if char == "}":
-        return ("closed", ""), NONE
-    if place == "closed" and char == "{":
-        return ("bad", ""), NONE
-    return _high(byte), NONE
+    return ({"\\": ("command", ""), "}": ("closed", ""), ")": ("closed", "")}.get(char, EDGE)), NONE
 
 
-def _high(byte: int) -> State:
-    """The place behind a byte that is neither letter nor digit; multi-byte marks are followed byte by byte."""
-    return {0xE2: ("utf", "e2"), 0xEF: ("utf", "ef"), 0xC2: ("utf", "c2")}.get(byte, EDGE)
-
-
-def _utf(detail: str, byte: int) -> tuple[State, int]:
-    """Inside a multi-byte character that may be a minus, a plus-minus, a wide digit or a euro sign."""
-    seen = detail + f"{byte:02x}"
-    if seen in ("e288", "e280", "efbc", "e282"):
-        return ("utf", seen), NONE
-    if seen in ("e28892", "e28093", "efbc8d"):
-        return ("sign", ""), MINUS
-    if seen in _WIDE_DIGITS:
-        return ("whole", "4"), WHOLE
-    if seen == "c2b1":
-        return ("bad", ""), NONE
-    return (EDGE, NONE) if byte >= 128 else _outside("edge", "", byte)
-
-
-def _behind(byte: int, doubt: bool) -> tuple[State, int]:
+def _behind(char: str, doubt: bool = False) -> tuple[State, int]:
     """The first byte behind a number."""
     label = DOUBT if doubt else ENDS
-    char = chr(byte)
-    if doubt and (char in "{}()^" or _digit(byte)):
-        return ("odd", ""), PART
-    if char == "}":
-        return ("closed", ""), label
-    if char in "-/:^!±" or byte == 0xC2:
-        return ("bad", ""), label
     if char == " ":
         return ("edge", " "), label
-    if char == "\\":
-        return ("command", ""), label
-    return (("index", "") if char == "_" else _high(byte)), label
+    if char in "-/:±":
+        return ("bad", ""), label
+    after = {
+        "}": ("closed", "n"),
+        ")": ("closed", "n"),
+        "\\": ("command", ""),
+        "_": ("index", ""),
+        "$": ("coin", ""),
+    }
+    return after.get(char, EDGE), label
 
 
-def _inside(place: str, detail: str, byte: int) -> tuple[State, int]:
+def _inside(place: str, detail: str, char: str) -> tuple[State, int]:
     """One byte inside a number."""
-    char = chr(byte)
-    if _digit(byte):
-        if place in ("whole",):
-            return (place, str(min(int(detail) + 1, 4))), WHOLE
-        if place in ("comma", "group1", "group2"):
-            return ({"comma": "group1", "group1": "group2", "group2": "group3"}[place], ""), WHOLE
-        follow = {"point": "decimals", "decimals": "decimals", "e": "power", "esign": "power", "power": "power",
-                  "stroke": "under", "under": "under"}
-        labels = {"decimals": DECIMALS, "power": POWER, "under": UNDER}
-        if place in follow:
-            return (follow[place], detail), labels[follow[place]]
-        return ("odd", ""), PART
-    if place in ("whole", "decimals") and byte == 0xEF:
-        return (f"wide {place}", "ef"), PART
-    if place in ("wide whole", "wide decimals"):
-        return _wide(place, detail, byte)
+    if "0" <= char <= "9":
+        if place in ("whole", "spaced"):
+            return ("whole" if detail in "34" else place, str(min(int(detail) + 1, 4))), WHOLE
+        after, label = _NEXT_DIGIT.get(place, ("odd", PART))
+        return (after, ""), label
+    if place == "spaced":  # `20 000` may be one number, `1 1/2` surely is: neither is read here
+        return _spaced(detail, char)
+    if place == "slash":
+        return _command(detail, char)
     if place == "odd":
-        return (("odd", ""), PART) if char in ".,{^/" or _letter(byte) else _behind(byte, doubt=True)
-    if char == "," and (place == "group3" or place == "whole" and detail in "123"):
-        return ("comma", ""), PART
-    if char == "." and place in ("whole", "group3"):
-        return ("point", ""), PART
-    if char in ".,!" and place in _READ:
-        return (("odd", "") if char == "!" or place == "stop" else ("stop", "")), PART
-    if char == "/" and place == "whole":
-        return ("stroke", ""), PART
-    if char in "eE" and place in ("whole", "group3", "decimals"):
-        return ("e", ""), PART
+        return (("odd", ""), PART) if char in ".,{}()^/!" or _is_letter(char) else _behind(char, doubt=True)
+    if place in ("whole", "group3"):
+        if char == "," and (place == "group3" or detail in "123"):
+            return ("comma", ""), PART
+        if char == ".":
+            return ("point", ""), PART
+        if char == "/" and place == "whole":
+            return ("stroke", ""), PART
+    if place in ("whole", "group3", "decimals"):
+        if char in "eE":
+            return ("e", ""), PART
+        if char == "%":
+            return ("percent", ""), PERCENT
     if char in "+-" and place == "e":
-        return ("esign", ""), POWER_MINUS if char == "-" else PART
-    if char == "%" and place in ("whole", "group3", "decimals"):
+        return ("esign", ""), (POWER_MINUS if char == "-" else PART)
+    if char in ".," and place in _READ and place not in ("stop", "comma", "point"):
+        return ("stop", ""), PART
+    return _leave(place, detail, char)
+
+
+def _spaced(detail: str, char: str) -> tuple[State, int]:
+    """Behind digits that stand one blank behind another number."""
+    if detail == "3":
+        return (("odd", ""), PART) if char in ".,/\\" or _is_letter(char) else _behind(char, doubt=True)
+    return (("odd", ""), PART) if char == "/" else _inside("whole", detail, char)
+
+
+def _command(detail: str, char: str) -> tuple[State, int]:
+    """Behind a number and a backslash: a unit or a mark ends the number, a factor such as \\pi changes it."""
+    name = detail + char
+    if name in ("pm", "mp"):
+        return ("bad", ""), DOUBT
+    if _is_letter(char):
+        if len(name) == 1:
+            return ("slash", name), PART
+        return (("command", "other"), ENDS) if name in _KEPT_COMMANDS else (("odd", ""), PART)
+    if name == "%":
         return ("percent", ""), PERCENT
-    return _leave(place, detail, byte)
+    return (EDGE, ENDS) if not detail else (("odd", ""), PART)
 
 
-def _wide(place: str, detail: str, byte: int) -> tuple[State, int]:
-    """Inside a number, behind the first byte of what may be a full-width digit."""
-    seen = detail + f"{byte:02x}"
-    if seen == "efbc":
-        return (place, seen), PART
-    if seen in _WIDE_DIGITS:
-        return (("whole", "4"), WHOLE) if place == "wide whole" else (("decimals", ""), DECIMALS)
-    return EDGE, ENDS
-
-
-def _leave(place: str, detail: str, byte: int) -> tuple[State, int]:
+def _leave(place: str, detail: str, char: str) -> tuple[State, int]:
     """A byte that cannot continue the number: is it a unit, a glued letter, or the end?"""
-    char = chr(byte)
-    if _letter(byte):
-        started = {"whole": "", "group3": "", "decimals": "", "unit": detail}.get(place)
-        if started is not None and (started + char).lower() in _UNIT_PREFIXES:
-            return ("unit", (started + char).lower()), PART
-        return (("odd", "") if place in ("stroke", "under", "power", "stop") else ("word", "")), NONE
-    if place == "unit" and detail not in _GLUED_UNITS:
-        return _outside("word", "", byte)
-    if place == "comma":  # a comma behind the number, not inside it
-        return _behind(byte, doubt=False)
-    if char in "^:" and place != "unit" or char == "!":
-        return ("odd", ""), PART
-    if place == "unit" and char == "^":
-        return ("index", ""), ENDS
-    if place in ("group1", "group2", "stroke", "e", "esign"):
-        return _behind(byte, doubt=True)
-    return _behind(byte, doubt=False)
-
-
-def _step(state: object, byte: int) -> tuple[State, int]:
-    assert isinstance(state, tuple)
-    place, detail = state
-    if place == "utf":
-        return _utf(detail, byte)
-    if place == "hedge":
-        if detail == "or" and chr(byte) in " ":
-            return ("bad", ""), NONE
-        if detail == "o" and chr(byte) == "r":
-            return ("hedge", "or"), NONE
-        return _outside("word", "", byte)
-    if place in ("edge", "word", "command", "bad", "sign", "coin", "index", "closed"):
-        return _outside(place, detail, byte)
-    return _inside(place, detail, byte)
-
-
-def _accept(state: object) -> int:
-    assert isinstance(state, tuple)
-    place, detail = state
+    if _is_letter(char):
+        unit = (detail if place == "unit" else "") + char.lower()
+        if place in ("whole", "group3", "decimals", "unit") and unit in _UNIT_PREFIXES:
+            return ("unit", unit), PART
+        glued = place in ("whole", "group3", "decimals", "unit", "percent")
+        return (("word", "") if glued else ("odd", "")), (NONE if glued else PART)
     if place == "unit":
-        return NUMBER if detail in _GLUED_UNITS else 0
-    if place in ("comma",) or place in _READ:
-        return NUMBER
-    return DOUBTFUL if place in ("odd", "group1", "group2", "stroke", "e", "esign") else 0
+        if detail not in _UNITS:
+            return _outside("word", "", char)
+        return (("index", ""), ENDS) if char == "^" else _behind(char)
+    if char in "^!:" or (place in ("point", "stop") and char == "."):
+        return ("odd", ""), PART
+    if char == "\\" and place in _READ:
+        return ("slash", ""), PART
+    return _behind(char, doubt=place not in _READ)
+
+
+def _high(before: State, seen: str) -> tuple[State, int]:
+    """Inside or at the end of a character of several bytes."""
+    place, detail = before
+    inside = place not in _OUTSIDE
+    if seen in _MARK_PREFIXES:
+        return ("high", f"{place}|{detail}|{seen}"), (PART if inside or place in ("sign", "coin") else NONE)
+    mark = _MARKS.get(seen)
+    if mark == "0":  # a digit: never part of a group of three, so its run counts as long
+        if place in ("whole", "point", "decimals"):
+            return (("whole", "4"), WHOLE) if place == "whole" else (("decimals", ""), DECIMALS)
+        return (("odd", ""), PART) if inside else _outside(place, detail, "0")
+    if mark:
+        return _step_char(before, mark)
+    if inside and not (place == "unit" and detail not in _UNITS):
+        sure = place in _READ or place == "unit" or (place == "spaced" and detail != "3")
+        return EDGE, (ENDS if sure else DOUBT)
+    return EDGE, NONE
+
+
+def _step_char(state: State, char: str) -> tuple[State, int]:
+    return (_outside if state[0] in _OUTSIDE else _inside)(*state, char)
+
+
+def _step(state: State, byte: int) -> tuple[State, int]:
+    place, detail = state
+    if place == "high":
+        before, more, seen = detail.split("|")
+        if byte >= 0x80:
+            return _high((before, more), seen + f"{byte:02x}")
+        place, detail = ("edge", "") if before in _OUTSIDE else (before, more)
+    return _high((place, detail), f"{byte:02x}") if byte >= 0x80 else _step_char((place, detail), chr(byte))
+
+
+def _accept(state: State) -> int:
+    place, detail = state
+    if place == "high":
+        return 0 if detail.split("|")[0] in _OUTSIDE else DOUBTFUL
+    if place == "unit":
+        return NUMBER if detail in _UNITS else 0
+    if place == "spaced":
+        return DOUBTFUL if detail == "3" else NUMBER
+    return NUMBER if place in _READ else 0 if place in _OUTSIDE else DOUBTFUL
 
 
 @dataclass(frozen=True)
@@ -235,9 +252,9 @@ class Scanner:
 
 @functools.cache
 def scanner() -> Scanner:
-    """The automaton for running text. At the end of a text: NUMBER, DOUBTFUL or 0 if none just ended."""
-    machine, numbers = explore(EDGE, _step, _accept, also=[UNKNOWN])
-    return Scanner(machine, numbers[UNKNOWN] * machine.width)
+    """The automaton for running text. Codes at the end of a text: NUMBER, DOUBTFUL, or 0 if none just ended."""
+    machine, numbers = explore(EDGE, _step, _accept, also=[CUT])
+    return Scanner(machine, numbers[CUT] * machine.width)
 
 
 def scanner_machine() -> Machine:

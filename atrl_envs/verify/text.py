@@ -94,7 +94,9 @@ class Spelling:
             return Text(torch.nn.functional.pad(letters, (0, MARGIN), value=END), start, stop, none)
         solid = inside & (letters != SKIP)
         home = solid.cumsum(1, dtype=torch.int64)  # column 0 takes what has no place
-        moved = torch.full((letters.shape[0], size + 1 + MARGIN), END, dtype=torch.uint8, device=letters.device)
+        moved = torch.full(
+            (letters.shape[0], size + 1 + MARGIN), END, dtype=torch.uint8, device=letters.device
+        )
         moved.scatter_(1, home * solid, letters)
         moved = moved[:, 1:].contiguous()
         return Text(moved, torch.zeros_like(start), home[:, -1].int(), none)

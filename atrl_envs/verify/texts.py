@@ -1,6 +1,6 @@
 """Verdicts on plain strings, for scripts, tests and notebooks.
 
-    verify_texts(["so \\\\boxed{1/2}"], ["0.5"], style="boxed")          # [Verdict.CORRECT]
+verify_texts(["so \\\\boxed{1/2}"], ["0.5"], style="boxed")          # [Verdict.CORRECT]
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from atrl_envs.verify.verdict import Verdict
 from atrl_envs.verify.verifier import MathVerifier
 
 END_MARKS = (
-    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<end_of_turn>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
-)  # fmt: skip
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<end_of_turn>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+)
 _CELLS = 1 << 22  # bytes judged in one go
 
 

@@ -1,7 +1,7 @@
 """What a verifier says about one response: five verdicts, not a score.
 
-    verdicts = verifier(tokens, start, answers)          # [B] int8
-    reward = (verdicts == Verdict.CORRECT).float()
+verdicts = verifier(tokens, start, answers)          # [B] int8
+reward = (verdicts == Verdict.CORRECT).float()
 """
 
 from __future__ import annotations

@@ -24,12 +24,14 @@ from atrl_envs.verify import labels as L
 from atrl_envs.verify.automaton import SKIP
 from atrl_envs.verify.compaction import squeeze
 from atrl_envs.verify.extract import SIGHT_BEFORE, SIGHT_BEHIND, STYLES, Spot, locate, window
+from atrl_envs.verify.gold import encode_gold
 from atrl_envs.verify.grammar import answer_machine
-from atrl_envs.verify.numbers import Tables, balanced, compare, encode_gold, machine_tables, read
+from atrl_envs.verify.numbers import compare
 from atrl_envs.verify.peek import widest
 from atrl_envs.verify.scanner import scanner, scanner_machine
 from atrl_envs.verify.text import Spelling, Text
 from atrl_envs.verify.verdict import Verdict
+from atrl_envs.verify.walk import Tables, balanced, machine_tables, read
 
 WINDOW = 512  # bytes of an answer; a longer one is UNDECIDED
 STEPS = 96  # of these, what is left after runs of digits and blanks are shortened
@@ -101,7 +103,8 @@ class MathVerifier:
         """The tables on the device of the tokens."""
         if tokens.device == self._spelling.table.device and not isinstance(tokens, FakeTensor):
             return self._spelling, self._tables
-        spelling, tables = (_each_tensor(record, lambda t: _like(t, tokens)) for record in (self._spelling, self._tables))
+        records = (self._spelling, self._tables)
+        spelling, tables = (_each_tensor(record, lambda t: _like(t, tokens)) for record in records)
         return spelling, tables
 
 

@@ -13,26 +13,28 @@ SHORT_UNITS = frozenset(
 LETTER_UNITS = "msghlSGHL"  # not M: `5 M` is five million
 
 _HEDGES = (
-    "or and to not no nor but if unless is isn are aren was were be been than more less fewer least most between "
-    "from through about around roughly approximately approx maybe perhaps possibly probably almost nearly over "
-    "under above below exceeding either neither both except excluding wrong false incorrect plus minus"
+    "or and to not no nor but if unless is isn are aren was were be been than more less fewer least most "
+    "between from through about around roughly approximately approx maybe perhaps possibly probably "
+    "almost nearly over under above below exceeding either neither both except excluding wrong false "
+    "incorrect plus minus"
 )
 _OPERATIONS = (
-    "times divided multiplied by squared cubed square cube root roots sqrt power powers raised mod modulo modulus "
-    "remainder factorial choose base percent percentage percentages negative log ln exp sin cos tan cot sec csc "
-    "arcsin arccos arctan max lim gcd lcm sum infinity infinite inf infty nan pi"
+    "times divided multiplied by squared cubed square cube root roots sqrt power powers raised mod modulo "
+    "modulus remainder factorial choose base percent percentage percentages negative log ln exp sin cos "
+    "tan cot sec csc arcsin arccos arctan max lim gcd lcm sum infinity infinite inf infty nan pi"
 )
 _AMOUNTS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand "
-    "thousands million millions billion billions trillion trillions quadrillion quintillion mil mill mio bil bln "
-    "mln dozen dozens gross score lakh lakhs crore crores half halves third thirds quarter quarters fourth fourths "
-    "fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths tenth tenths eleventh elevenths twelfth "
-    "twelfths hundredth hundredths thousandth thousandths millionth millionths kilo mega giga double twice triple"
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred "
+    "hundreds thousand thousands million millions billion billions trillion trillions quadrillion "
+    "quintillion mil mill mio bil bln mln dozen dozens gross score lakh lakhs crore crores half halves "
+    "third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth "
+    "eighths ninth ninths tenth tenths eleventh elevenths twelfth twelfths hundredth hundredths "
+    "thousandth thousandths millionth millionths kilo mega giga double twice triple"
 )
 _SYMBOLS = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi "
-    "psi omega abc abcd bcd xyz xyzt uvw pqr pqrs rst stu klm lmn mnp ijk"
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau "
+    "upsilon phi chi psi omega abc abcd bcd xyz xyzt uvw pqr pqrs rst stu klm lmn mnp ijk"
 )
 GREEK = tuple("alpha beta gamma delta epsilon theta lambda mu rho sigma phi varphi psi omega pi tau".split())
 NOT_UNITS = frozenset(f"{_HEDGES} {_OPERATIONS} {_AMOUNTS} {_SYMBOLS}".split()) - {"square", "sec", "sum"}

@@ -23,7 +23,7 @@ from atrl_agents.train import train
 from atrl_collectors.workers import WorkerDied
 
 SMALL = GRPOConfig(
-    env=EnvConfig(id="atrl/Addition-v0", kwargs={"high": 9}, block_size=2),
+    env=EnvConfig(id="atrl/Addition-v0", kwargs={"low": 0, "high": 9}, block_size=2),
     mode="sync",
     tiny=TinyConfig(layers=1, width=32, heads=2),
     optim=OptimConfig(learning_rate=1e-3),

@@ -1,4 +1,5 @@
 """The episode buffer: its layout, its capacity, and what a resumed run needs of it."""
+
 from __future__ import annotations
 
 import json
@@ -30,7 +31,7 @@ def test_a_batch_has_the_layout_of_what_was_written() -> None:
 
 def test_other_layouts_are_refused() -> None:
     buffer = make_buffer(POLICY, LENGTH + 1)
-    with pytest.raises(ValueError, match=r"'tokens' as \[n, 9\] torch.int64, got \[1, 8\].*sequence_length=9"):
+    with pytest.raises(ValueError, match=r"'tokens' as \[n, 9\] torch.int64, got \[1, 8\].*length=9"):
         buffer.extend(episode(0, 0, 0))
     buffer = make_buffer(POLICY, LENGTH)
     with pytest.raises(ValueError, match="'verdict'.*got nothing"):

@@ -1,4 +1,5 @@
 """Collection in one process: the synchronous order, staleness, and the books."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -19,9 +20,9 @@ def run(
     buffer = make_buffer(policy, S, timeout=30)
     mailbox = WeightMailbox.create(tmp_path / "weights", toy_weights(0))
     block = env.get("block", 3)
-    options = {"buffer": buffer, "mailbox": mailbox}
+    policy_fn = MakePolicy(mailbox, block=block)
     batches, ages = [], []
-    with make_collector(MakeEnv(**env), MakePolicy(mailbox, block=block), **options) as collector:
+    with make_collector(MakeEnv(**env), policy_fn, buffer=buffer, mailbox=mailbox) as collector:
         for version in range(steps):
             mailbox.publish(toy_weights(version), version)
             collector.advance(version)
@@ -55,6 +56,23 @@ def test_neither_blocks_nor_slots_change_a_synchronous_batch(tmp_path: Path, env
     _, batches, _ = run(tmp_path / "other", 3, policy, **env)
     for batch, other in zip(batches, expected, strict=True):
         assert bool((batch == other).all())
+
+
+def test_progress_balances_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    policy = StalenessPolicy(prompts_per_batch=3, samples_per_prompt=2, max_staleness=2)
+    buffer = make_buffer(policy, S, timeout=30)
+    mailbox = WeightMailbox.create(tmp_path / "weights", toy_weights(0))
+    with make_collector(MakeEnv(slots=10), MakePolicy(mailbox), buffer=buffer, mailbox=mailbox) as collector:
+        for version in range(3):
+            mailbox.publish(toy_weights(version), version)
+            collector.advance(version)
+            buffer.sample()
+        assert collector.in_flight > 0
+        later = make_buffer(policy, S)
+        later.restore(buffer.progress())
+        later.books.check(0)
+        assert later.next_group == buffer.next_group
+        collector.check_books()
 
 
 @pytest.mark.parametrize(("eta", "uses"), [(1, 1), (3, 1), (2, 2)])
@@ -95,6 +113,26 @@ def test_a_dead_end_is_an_error_not_a_wait() -> None:
         buffer.sample()
 
 
+def test_an_interruption_ends_a_wait_between_blocks(tmp_path: Path) -> None:
+    buffer = make_buffer(StalenessPolicy(prompts_per_batch=3, samples_per_prompt=2), S, timeout=30)
+    policy, calls = ToyPolicy(), []
+
+    def interrupt() -> None:
+        calls.append(policy.blocks_at_work)
+        if policy.blocks_at_work == 2:
+            raise InterruptedError
+
+    policy.version.fill_(0)
+    with make_collector(ToyEnv(), policy, buffer=buffer) as collector:
+        collector.interrupt = interrupt
+        with pytest.raises(InterruptedError):
+            buffer.sample()
+        assert calls[-1] == 2
+        collector.check_books()
+        collector.interrupt = None
+        assert buffer.sample()[keys.GROUP].tolist() == [0, 0, 1, 1, 2, 2]  # and it can go on
+
+
 def test_closing_twice_is_fine_and_drops_what_is_in_flight(tmp_path: Path) -> None:
     policy = StalenessPolicy(prompts_per_batch=3, samples_per_prompt=2, max_staleness=2)
     collector, _, _ = run(tmp_path, 2, policy)
@@ -103,7 +141,7 @@ def test_closing_twice_is_fine_and_drops_what_is_in_flight(tmp_path: Path) -> No
     collector.close()
     assert collector.buffer.books.state_dict() == before
     collector.check_books()
-    with pytest.raises(RuntimeError, match="no more episodes will come"):
+    with pytest.raises(RuntimeError, match="no more will come"):
         while True:
             collector.buffer.sample()
 

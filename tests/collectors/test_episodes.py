@@ -1,4 +1,5 @@
 """Blocks become episodes, whatever the block size, and every token is counted."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -39,7 +40,8 @@ def assemble(block: int, steps: int) -> tuple[TensorDict, EpisodeAssembler]:
 def test_every_block_size_gives_the_known_episodes(block: int, steps: int) -> None:
     episodes, assembler = assemble(block, steps)
     group, member = episodes[keys.GROUP], episodes[keys.MEMBER]
-    assert sorted(zip(group.tolist(), member.tolist(), strict=True)) == [(g, m) for g in range(9) for m in (0, 1)]
+    pairs = sorted(zip(group.tolist(), member.tolist(), strict=True))
+    assert pairs == [(g, m) for g in range(9) for m in (0, 1)]
     length = true_length(group, member)
     assert torch.equal(response_tokens(episodes), length)
     assert torch.equal(episodes[keys.TRUNCATED], wanted(group, member) > LIMIT)
@@ -67,7 +69,8 @@ def test_every_block_size_gives_the_known_episodes(block: int, steps: int) -> No
     for row in range(len(episodes)):
         mine = version[row][mask[row]]
         assert torch.equal(mine, mine[0] + torch.arange(len(mine)) // block)
-    assert torch.equal(oldest_version(episodes), torch.stack([v[m][0] for v, m in zip(version, mask, strict=True)]))
+    first = torch.stack([v[m][0] for v, m in zip(version, mask, strict=True)])
+    assert torch.equal(oldest_version(episodes), first)
 
 
 def test_the_layout_is_the_same_for_none_and_some() -> None:

@@ -1,4 +1,5 @@
 """Weights arrive whole or not at all, whoever is killed when."""
+
 from __future__ import annotations
 
 import multiprocessing
@@ -149,7 +150,8 @@ def _publish_for_ever(mailbox_path: str) -> None:
     version = mailbox.version
     while True:
         version += 1
-        mailbox.publish({"a": torch.full((20_000,), float(version)), "b": torch.full((77,), version)}, version)
+        tensors = {"a": torch.full((20_000,), float(version)), "b": torch.full((77,), version)}
+        mailbox.publish(tensors, version)
 
 
 def test_killing_publishers_at_any_moment_never_mixes_versions(tmp_path: Path) -> None:
@@ -159,7 +161,8 @@ def test_killing_publishers_at_any_moment_never_mixes_versions(tmp_path: Path) -
     reader = WeightMailbox.open(path)
     seen = -1
     for attempt in range(6):  # fork: what is tested is the moment, and a fork starts at once
-        process = multiprocessing.get_context("fork").Process(target=_publish_for_ever, args=(path,), daemon=True)
+        fork = multiprocessing.get_context("fork")
+        process = fork.Process(target=_publish_for_ever, args=(path,), daemon=True)
         process.start()
         deadline = time.monotonic() + 20
         before = seen
@@ -173,6 +176,7 @@ def test_killing_publishers_at_any_moment_never_mixes_versions(tmp_path: Path) -
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         assert seen > before
+        assert WeightMailbox.open(path).poll() is not None  # the last complete one is still there
     update = reader.poll()
     assert update is not None
     assert bool((update.tensors["a"] == update.version).all())
@@ -207,5 +211,15 @@ def test_a_fingerprint_sees_order_dtype_and_any_mixture_of_versions() -> None:
     old, new = torch.full((100_000,), 1.0), torch.full((100_000,), 2.0)
     digests = {fingerprint({"w": torch.cat([new[:cut], old[cut:]])}) for cut in range(0, 100_001, 2_000)}
     assert len(digests) == 51  # chunks do not cancel
+    words = torch.arange(50_000) ** 3
+    for first, second in [
+        (0, 1),
+        (3, 40_000),
+        (32_767, 32_768),
+        (5, 32_773),
+    ]:  # in a chunk and between chunks
+        swapped = words.clone()
+        swapped[first], swapped[second] = words[second], words[first]
+        assert fingerprint({"w": swapped}) != fingerprint({"w": words})
     unaligned = torch.arange(9, dtype=torch.uint8)[1:]
     assert fingerprint({"w": unaligned}) == fingerprint({"w": unaligned.clone()})

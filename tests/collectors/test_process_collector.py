@@ -1,4 +1,5 @@
-"""Workers in processes: the same episodes, no message to a busy worker, every death named, nothing left behind."""
+"""Workers in processes: the same episodes, every death named, nothing left behind."""
+
 from __future__ import annotations
 
 import multiprocessing
@@ -30,7 +31,7 @@ from tests.collectors.toy_rollouts import (
     true_length,
 )
 
-PATIENCE = 60.0  # seconds, for a machine with other things to do; nothing below needs a tenth of it when quiet
+PATIENCE = 60.0  # seconds, for a busy machine; a quiet one needs a tenth of it
 ROOT = Path(__file__).parents[2]
 
 

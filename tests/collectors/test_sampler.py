@@ -1,4 +1,5 @@
-"""The sampler against a plain-Python oracle, in a plain TorchRL buffer, and what it does when it must wait."""
+"""The sampler against a plain-Python oracle, in a plain TorchRL buffer; what it does when it must wait."""
+
 from __future__ import annotations
 
 import copy
@@ -40,8 +41,8 @@ def episodes(*rows: tuple[int, int, int]) -> TensorDict:
 def make(policy: StalenessPolicy, capacity: int = 64, **options: Any) -> TensorDictReplayBuffer:
     """Somebody else's buffer with our sampler."""
     sampler = GroupStalenessSampler(policy, timeout=options.pop("timeout", 0.05))
-    size = policy.episodes_per_batch
-    return TensorDictReplayBuffer(storage=LazyTensorStorage(capacity), sampler=sampler, batch_size=size, **options)
+    storage, size = LazyTensorStorage(capacity), policy.episodes_per_batch
+    return TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=size, **options)
 
 
 class Oracle:
@@ -217,7 +218,8 @@ def test_a_timeout_says_who_waits_for_what() -> None:
     buffer = make(StalenessPolicy(prompts_per_batch=2, samples_per_prompt=2))
     buffer.extend(episodes((0, 0, 0), (0, 1, 0), (1, 0, 0)))
     buffer.sampler.explain = lambda: "worker 0 sleeps"
-    with pytest.raises(WaitTimeout, match=r"(?s)for 2 complete groups of 2.*and 1 came. 1 groups are.*worker 0 sleeps"):
+    message = r"(?s)for 2 complete groups of 2.*and 1 came. 1 groups are.*worker 0 sleeps"
+    with pytest.raises(WaitTimeout, match=message):
         buffer.sample()
     assert buffer.sampler.waits.seconds[WAIT] >= 0.05
     with pytest.raises(ValueError, match="batch of 3 episodes does not hold complete groups"):

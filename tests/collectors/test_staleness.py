@@ -1,4 +1,5 @@
 """The rules about age, and the books."""
+
 from __future__ import annotations
 
 import pytest
@@ -12,7 +13,7 @@ from atrl_collectors.staleness import in_sorted
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prompts_per_batch", 0), ("samples_per_prompt", 0), ("max_staleness", -1), ("max_uses", 0), ("max_uses", 1.5)],
+    [("prompts_per_batch", 0), ("samples_per_prompt", 0), ("max_staleness", -1), ("max_uses", 1.5)],
 )
 def test_a_policy_refuses_what_makes_no_sense(field: str, value: object) -> None:
     good = {"prompts_per_batch": 2, "samples_per_prompt": 2}
@@ -42,7 +43,7 @@ def test_books_balance_or_say_so() -> None:
     books.drop("stale", tokens=25, episodes=5)
     books.drop("stale", tokens=0)
     books.check(resident=35)
-    with pytest.raises(BooksError, match=r"100 tokens.*40 trained \+ 25 dropped .*stale.* \+ 34 resident = 99"):
+    with pytest.raises(BooksError, match=r"100 tokens.*40 trained \+ 25 dropped .*stale.* \+ 34 .* = 99"):
         books.check(resident=34)
     other = Books()
     other.load_state_dict(books.state_dict())
@@ -51,5 +52,6 @@ def test_books_balance_or_say_so() -> None:
 
 @given(st.lists(st.integers(0, 30)), st.sets(st.integers(0, 30)))
 def test_in_sorted(values: list[int], members: set[int]) -> None:
-    found = in_sorted(torch.tensor(values, dtype=torch.int64), torch.tensor(sorted(members), dtype=torch.int64))
+    wanted = torch.tensor(sorted(members), dtype=torch.int64)
+    found = in_sorted(torch.tensor(values, dtype=torch.int64), wanted)
     assert found.tolist() == [value in members for value in values]

@@ -1,4 +1,5 @@
 """Timers, records and channels between processes."""
+
 from __future__ import annotations
 
 import multiprocessing
@@ -58,7 +59,8 @@ def test_a_record_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None
     reader.commit()
     seen = 0
     for _ in range(4):
-        process = multiprocessing.get_context("fork").Process(target=_count_for_ever, args=(path,), daemon=True)
+        fork = multiprocessing.get_context("fork")
+        process = fork.Process(target=_count_for_ever, args=(path,), daemon=True)
         process.start()
         target = seen + 500
         deadline = time.monotonic() + 20

@@ -1,4 +1,5 @@
 """No forward pass sees two versions; and the test would see it, because without our protection some do."""
+
 from __future__ import annotations
 
 import multiprocessing

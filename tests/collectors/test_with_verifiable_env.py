@@ -1,4 +1,5 @@
 """The real environment behind the collectors: groups, lengths and rewards arrive as it made them."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -51,7 +52,8 @@ def test_rewards_and_order_survive_the_way_to_the_batch(block: int) -> None:
             collector.advance(version)
             batch = buffer.sample()
             collector.check_books()
-            assert batch[keys.GROUP].tolist() == [g for g in range(3 * version, 3 * version + 3) for _ in range(4)]
+            groups = range(3 * version, 3 * version + 3)
+            assert batch[keys.GROUP].tolist() == [group for group in groups for _ in range(4)]
             assert batch[keys.MEMBER].tolist() == [0, 1, 2, 3] * 3
             assert torch.equal(batch[keys.REWARD], (batch[keys.MEMBER] % 2 == 0).float())
             assert bool((batch[keys.TRUNCATED] == (batch[keys.MEMBER] % 2 == 1)).all())

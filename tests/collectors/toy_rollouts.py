@@ -1,8 +1,9 @@
 """A small environment and policy with the keys and rules of the real ones, whose every outcome is known.
 
-A prompt is [group % 7, member]; the right response has `wanted(group, member)` tokens, the last one EOS, and the
-policy always gives it. Tokens, lengths and rewards can therefore be recomputed from (group, member).
+A prompt is [group % 7, member]; the right response has `wanted(group, member)` tokens, the last one EOS, and
+the policy always gives it. Tokens, lengths and rewards can therefore be recomputed from (group, member).
 """
+
 from __future__ import annotations
 
 import os
@@ -98,7 +99,8 @@ class ToyEnv(EnvBase):
         tokens = torch.full((*self.batch_size, S), PAD)
         tokens[:, :PROMPT] = torch.cat([2 + group % 7, 2 + member], 1).masked_fill(idle, PAD)
         length = torch.full_like(group, PROMPT).masked_fill(idle, 0)
-        return self._state(tokens, length, length.clone(), group, member, torch.zeros_like(idle), idle & False)
+        no = torch.zeros_like(idle)
+        return self._state(tokens, length, length.clone(), group, member, no, no.clone())
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         action, tokens = tensordict[keys.ACTION], tensordict[keys.TOKENS].clone()
@@ -120,7 +122,8 @@ class ToyEnv(EnvBase):
         out[keys.VERDICT] = torch.where(done, torch.where(right, 0, 1), -1).to(torch.int8)
         return out
 
-    def _state(self, tokens, prompt, length, group, member, terminated, truncated) -> TensorDict:  # type: ignore
+    def _state(self, *columns: Tensor) -> TensorDict:
+        tokens, prompt, length, group, member, terminated, truncated = columns
         return TensorDict(
             {
                 keys.TOKENS: tokens,
@@ -201,7 +204,9 @@ class MakeEnv:
 class MakePolicy:
     """policy_fn: picklable; the mailbox travels as its path."""
 
-    def __init__(self, mailbox: WeightMailbox | None, kind: type[ToyPolicy] = ToyPolicy, **options: Any) -> None:
+    def __init__(
+        self, mailbox: WeightMailbox | None, kind: type[ToyPolicy] = ToyPolicy, **options: Any
+    ) -> None:
         self.mailbox, self.kind, self.options = mailbox, kind, options
 
     def __call__(self) -> ToyPolicy:

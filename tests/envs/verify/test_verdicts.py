@@ -1,0 +1,104 @@
+"""Which verdict when: kinds of answers, one by one, that are easily paid by mistake or refused by mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from atrl_envs.verify import Verdict, verify_texts
+
+C, W, M, U, G = Verdict.CORRECT, Verdict.WRONG, Verdict.MISSING, Verdict.UNDECIDED, Verdict.INVALID_GOLD
+
+PLAIN = [
+    ("42", "42", C), (" 42\n", "42", C), ("42.", "42", C), ("12+", "12", W), ("1,2,3", "1", W),
+    ("", "42", M), ("  ", "0", M), ("42 42", "42", W), ("4 2", "42", W), ("=42", "42", W),
+    ("12+30=42", "42", C), ("12+30", "42", W), ("--5", "5", W), ("-", "0", W), (".", "0", W),
+    ("1.2.3", "1.2", W), ("4,2", "42", W), ("0,123", "123", W), ("1,0000", "10000", W), ("12*", "12", W),
+    ("(42", "42", W), ("42)", "42", W), ("about 42", "42", U), ("2^10", "1024", U), ("5!", "5", U),
+    ("42", "", G), ("", "", G), ("42", "forty-two", G), ("42", "1,2", G), ("42", "1/0", G),
+    ("nan", "nan", G),
+]  # fmt: skip
+
+BOXED = [
+    ("42 million", "42", U), ("42 squared", "42", U), ("5 M", "5", U), ("2x", "2", U), ("2 x", "2", U),
+    ("x", "42", U), ("42 apples", "42", C), ("5 cm^2", "5", C), ("15\\mbox{ cm}^2", "225", W),
+    ("9.8 m/s^2", "9.8", C), ("5m", "5", U), ("\\pi", "3", U), ("2\\pi", "2", U), ("42 or 43", "42", W),
+    ("42 or 43", "43", W), ("\\{1,2\\}", "1", W), ("42 \\pm 5", "42", W), ("40-45", "40", W),
+    ("40\\text{ to }45", "45", W), ("(1,2)", "12", W), ("[1,2]", "12", W), ("1{,}234", "1234", C),
+    ("1,23", "123", W), ("12,34,567", "1234567", W), ("1 234 567", "1234567", C), ("123 456", "123456", C),
+    ("1234 567", "1234567", W), ("2x = 42", "42", U), ("-x = 42", "42", U), ("x = 41 = 42", "42", U),
+    ("x \\neq 42", "42", U), ("x = 42", "42", C), ("\\theta = 42^\\circ", "42", C), ("6*7 = 42", "42", C),
+    ("6*7 = 42", "6", W), ("f(2) = 42", "42", C), ("42 = 6*7", "42", U), ("x=1, y=42", "42", U),
+    ("not x = 42", "42", U), ("28", "28\\%", U), ("28\\%", "28\\%", C), ("28\\%", "28", C),
+    ("28\\%", "0.28", W), ("\\frac{1}{2", "1/2", U), ("2\\frac{3}{2}", "7/2", U),
+    ("\\frac{1}{2}^2", "1/2", U), ("1\\frac12", "3/2", C), ("-1\\frac12", "-3/2", C),
+    ("\\frac{-1}{-2}", "1/2", C), ("1.5/2", "3/4", U), ("50 cents", "0.5", W), ("\\text{42}", "42", C),
+    ("", "0", M), ("10^6", "106", U), ("1e6", "16", W), ("1 \\times 10^6", "1000000", C),
+    ("2 x 10^12", "2000000000000", C), ("1.2 \\times 10^{-3}", "0.0012", C), ("７", "7", C), ("−７", "7", W),
+    ("\\$-5", "-5", C), ("-\\$5", "5", W),
+]  # fmt: skip
+
+WHOLE = [
+    ("boxed", "\\boxed{42} or \\boxed{43}", "42", W), ("boxed", "\\boxed{4", "4", M),
+    ("boxed", "\\boxed{7} \\boxed{4", "7", C), ("boxed", "<think>\\boxed{42}</think> done", "42", M),
+    ("boxed", "<think>\\boxed{42}", "42", M), ("boxed", "\\boxed{42}<think>\\boxed{1}", "42", C),
+    ("boxed", "<!-- \\boxed{42} -->", "42", U), ("boxed", "\\boxed 42 so", "42", C),
+    ("boxed", "\\boxed{1<!--}--> \\boxed{42}", "42", C), ("boxed", "\\boxed {42}", "42", C),
+    ("boxed", "\\boxed{}", "0", M), ("boxed", "{{{{\\boxed{42}", "42", C),
+    ("boxed", "\\boxed{42}}}}", "42", C), ("boxed", "\\boxed{\\}42}", "42", U),
+    ("gsm8k_hash", "####\n42", "42", M), ("gsm8k_hash", "#### 42\r\n7", "42", C),
+    ("gsm8k_hash", "######42", "42", C), ("gsm8k_hash", "### 42", "42", M),
+    ("gsm8k_hash", "<think>#### 42</think>", "42", M), ("gsm8k_hash", "#### 4\n2", "42", W),
+    ("answer_tag", "<answer>42", "42", M), ("answer_tag", "42</answer>", "42", M),
+    ("answer_tag", "<answer></answer>", "0", M), ("answer_tag", "<think><answer>42</answer>", "42", M),
+    ("answer_tag", "<answer>42</answer><answer>", "42", C),
+    ("answer_tag", "<think>a</think><answer>42</answer>", "42", C),
+    ("answer_tag", "<ANSWER>42</ANSWER>", "42", M), ("answer_tag", "</answer><answer>42", "42", M),
+    ("answer_tag", "<answer>1</answer><answer>42</answer><answer>3</answer>", "42", W),
+    ("last_number", "no number", "42", M), ("last_number", "B2B", "2", M), ("last_number", "2nd", "2", M),
+    ("last_number", "20 000", "0", U), ("last_number", "was .5", "5", W),
+    ("last_number", "was .5", "0.5", C), ("last_number", "10^{3}", "3", U),
+    ("last_number", "\\frac{1}{2}", "2", U), ("last_number", "at 7:32", "32", U),
+    ("last_number", "5 ± 3", "3", U), ("last_number", "it is 42 or 43", "43", U),
+    ("last_number", "is 42, the 3rd", "42", C), ("last_number", "答案是４２。", "42", C),
+    ("last_number", "3 million", "3", U), ("last_number", "is 10\\pi", "10", U),
+    ("last_number", "x" * 500 + " 42 " + "y" * 500, "42", C), ("last_number", "1" * 90, "1" * 90, U),
+    ("last_number", "1 2 3 4 5 6 7 8 9 10 11 12", "7", W), ("last_number", "--2", "2", U),
+    ("last_number", "v2.1", "1", M),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "gold", "verdict"), PLAIN)
+def test_plain(text: str, gold: str, verdict: Verdict) -> None:
+    assert verify_texts([text], [gold], style="plain") == [verdict]
+
+
+@pytest.mark.parametrize(("content", "gold", "verdict"), BOXED)
+def test_boxed(content: str, gold: str, verdict: Verdict) -> None:
+    text = f"so \\boxed{{{content}}}"
+    if content.count("{") != content.count("}"):
+        text = f"#### {content}"
+        assert verify_texts([text], [gold], style="gsm8k_hash") == [verdict]
+        return
+    assert verify_texts([text], [gold], style="boxed") == [verdict]
+
+
+@pytest.mark.parametrize(("style", "text", "gold", "verdict"), WHOLE)
+def test_whole_texts(style: str, text: str, gold: str, verdict: Verdict) -> None:
+    assert verify_texts([text], [gold], style=style) == [verdict]
+
+
+@pytest.mark.parametrize("mark", ["<|im_end|>", "<|endoftext|>"])
+def test_written_end_marks_end_a_text(mark: str) -> None:
+    assert verify_texts(
+        [f"#### 42{mark} #### 7", f"I give up{mark}#### 42"], ["42", "42"], style="gsm8k_hash"
+    ) == [C, M]
+
+
+def test_arguments() -> None:
+    with pytest.raises(ValueError, match="one gold each"):
+        verify_texts(["1"], [])
+    with pytest.raises(ValueError, match="known styles: plain"):
+        verify_texts(["1"], ["1"], style="box")
+    with pytest.raises(NotImplementedError, match="fallback=False"):
+        verify_texts(["1"], ["1"], fallback=True)
+    assert verify_texts([], []) == []
