@@ -95,11 +95,11 @@ class TinyConfig:
 class OptimConfig:
     """AdamW."""
 
-    learning_rate: float = 8e-4
+    learning_rate: float = 5e-4
     """Its peak, after the ramp."""
     schedule: Schedule = "linear"
     """After the ramp: fall linearly to 0 at the last step, or stay constant."""
-    ramp_steps: int = 10
+    ramp_steps: int = 200
     """Updates over which the learning rate rises; 1 for none."""
     weight_decay: float = 0.0
     """Decoupled weight decay."""
@@ -117,9 +117,11 @@ class WarmupConfig:
 
     batch_size: int = 256
     """Problems per step."""
-    until: float = 0.45
-    """End earlier, once this share of training problems would be answered right; 1 never does."""
-    learning_rate: float = 2e-3
+    until: float = 0.12
+    """Begin to end once this share of training problems would be answered right; above 1 never does."""
+    anneal_steps: int = 60
+    """Steps over which the learning rate then falls to 0; they still teach a good deal."""
+    learning_rate: float = 7e-4
     """Peak learning rate of the warm start alone."""
     weight_decay: float = 0.0
     """Decoupled weight decay of the warm start alone."""
@@ -174,7 +176,7 @@ class TrainConfig:
     num_workers: int | None = None
     """Rollout processes. None: 0 in sync mode (the trainer rolls out itself), 1 in async mode."""
 
-    steps: int = 600
+    steps: int = 1300
     """Updates by reinforcement learning."""
     warmup_steps: int = 1200
     """Supervised steps before them, at most (see --warmup.until); 0 for a model that knows the format already."""

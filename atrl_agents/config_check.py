@@ -53,6 +53,7 @@ _AT_LEAST: dict[str, float] = {
     "optim.weight_decay": 0,
     "optim.ramp_steps": 1,
     "warmup.batch_size": 1,
+    "warmup.anneal_steps": 1,
     "threads.trainer": 1,
     "threads.worker": 1,
 }

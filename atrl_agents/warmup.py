@@ -8,7 +8,6 @@ training problems only.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,6 @@ from .config import WarmupConfig
 
 _WINDOW = 4  # batches over which the share of right answers is taken
 _RAMP = 20  # steps of linear warm-up of the learning rate
-_FLOOR = 0.1  # the learning rate ends at this share of its peak
 
 
 def gold_sequences(bank: Any, vocab: Vocab) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,8 +50,9 @@ def warm_up(
 ) -> int:
     """Train the actor's model by next-token prediction; returns the steps made.
 
-    It ends after `steps` batches, or when the model would answer a share `config.until` of the last few batches'
-    problems right (every token of the gold response the likeliest one): reinforcement learning is to do the rest.
+    The learning rate ramps up, stays, and falls to 0 over the last `config.anneal_steps`. Those begin when the
+    model would answer a share `config.until` of the last few batches' problems right (every token of the gold
+    response the likeliest one), so that the rest is left to reinforcement learning, or in time to end at `steps`.
 
     Args:
         actor: a policy with `model` and `response_log_probs`.
@@ -67,11 +66,16 @@ def warm_up(
     batch_size = config.batch_size
     problems = tokens.shape[0]
     exact: deque[float] = deque(maxlen=_WINDOW)
+    end = steps
     for step in range(steps):
+        if step >= end:
+            break
         index = torch.arange(step * batch_size, (step + 1) * batch_size)
         index = streams.permuted_index(streams.mix(seed, 1, index // problems), index % problems, problems)
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * _schedule(step, steps)
+            group["lr"] = config.learning_rate * min(
+                1.0, (step + 1) / _RAMP, (end - step) / config.anneal_steps
+            )
         width = int(length[index].max())
         out = actor.response_log_probs(tokens[index, :width], prompt_length[index], length[index])
         loss = -out.log_prob.sum() / (length - prompt_length)[index].sum()
@@ -83,10 +87,5 @@ def warm_up(
         if on_step is not None:
             on_step(step + 1, float(loss.detach()))
         if len(exact) == _WINDOW and sum(exact) / _WINDOW >= config.until:
-            return step + 1
-    return steps
-
-
-def _schedule(step: int, steps: int) -> float:
-    cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
-    return min(1.0, (step + 1) / _RAMP) * (_FLOOR + (1 - _FLOOR) * cosine)
+            end = min(end, step + 1 + config.anneal_steps)
+    return end

@@ -1,8 +1,8 @@
 """What every benchmark shares: commands in fresh processes, medians with spread, JSON results, tables for people.
 
-    runs = interleaved({"sync": [...], "async": [...]}, repetitions=3)      # A B A B A B, each in its own process
-    write("collectors", {"rows": rows})                                      # benchmarks/results/collectors.json
-    print(table(rows, ["mode", "tokens_per_second"]))
+runs = interleaved({"sync": [...], "async": [...]}, repetitions=3)      # A B A B A B, each in its own process
+write("collectors", {"rows": rows})                                      # benchmarks/results/collectors.json
+print(table(rows, ["mode", "tokens_per_second"]))
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ FIGURES = HERE / "figures"
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     packages = ("torch", "torchrl", "tensordict", "transformers", "trl")
-    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "")
+    model = next(
+        (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
+    )
     return {
         "cpu": model or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -51,7 +53,9 @@ def run(command: Sequence[str], timeout: float = 1800.0) -> str:
     """Standard output of a command; RuntimeError with its errors when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=HERE.parent)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed ({done.returncode}):\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} failed ({done.returncode}):\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        )
     return done.stdout
 
 

@@ -36,11 +36,23 @@ def main(options: Options) -> None:
                 folder = Path(scratch) / f"{mode}-{seed}"
                 words = ["--mode", mode, "--seed", str(seed), "--out", str(folder), *options.train.split()]
                 harness.run([sys.executable, "-m", "atrl_agents.cli", "train", *words])
-                rows.append({"mode": mode, "seed": seed} | chosen(json.loads((folder / "summary.json").read_text())))
+                rows.append(
+                    {"mode": mode, "seed": seed} | chosen(json.loads((folder / "summary.json").read_text()))
+                )
                 folders.append(folder)
                 print(harness.table(rows[-1:]), flush=True)
         harness.FIGURES.mkdir(exist_ok=True)
-        harness.run([sys.executable, "-m", "atrl_agents.cli", "plot", *map(str, folders), "--out", str(harness.FIGURES / "learning.png")])
+        harness.run(
+            [
+                sys.executable,
+                "-m",
+                "atrl_agents.cli",
+                "plot",
+                *map(str, folders),
+                "--out",
+                str(harness.FIGURES / "learning.png"),
+            ]
+        )
     harness.write("learning", {"rows": rows})
     print("\n" + harness.table(rows))
 
