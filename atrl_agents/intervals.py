@@ -17,7 +17,12 @@ def wilson(successes: float, total: int, z: float = 1.96) -> tuple[float, float]
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """Unbiased chance that at least one of k samples is correct, given `correct` of `samples` (arXiv 2107.03374, eq. 1)."""
+    """Unbiased chance that one of k samples at least is correct (arXiv 2107.03374, eq. 1).
+
+    Args:
+        samples: how many were drawn; correct: how many of them were right.
+        k: at most `samples`.
+    """
     if k > samples:
         raise ValueError(
             f"pass@{k} needs at least {k} samples a problem, got {samples}; sample more or lower k."

@@ -38,7 +38,7 @@ def load(
     folder = Path(name)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(
-            f"--model {name}: got neither '{TINY}' nor a folder with a transformers model (no {folder / 'config.json'}). "
+            f"--model {name}: got neither '{TINY}' nor a transformers folder (no {folder / 'config.json'}). "
             f"Give --model {TINY}, or the checkpoint folder of a run, as in runs/NAME/checkpoint."
         )
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -53,7 +53,8 @@ def tiny_model(vocab: Vocab, tiny: TinyConfig, seed: int, max_positions: int) ->
 
     if tiny.width % tiny.heads:
         raise ValueError(
-            f"--tiny.width {tiny.width} does not divide into --tiny.heads {tiny.heads}; make the width a multiple of the heads."
+            f"--tiny.width {tiny.width} does not divide into --tiny.heads {tiny.heads}; "
+            "make the width a multiple of the heads."
         )
     config = Qwen2Config(
         vocab_size=vocab.size,

@@ -135,7 +135,7 @@ class BlockCollector(Collector):
             os._exit(0)
 
     def _say_weights(self) -> None:
-        for name in ("version", "fingerprint"):
+        for name in (keys.VERSION, "fingerprint"):
             value = getattr(self.policy, name, None)
             if value is not None:
                 self.record[name] = int(value)

@@ -22,7 +22,7 @@ from atrl_collectors.episodes import oldest_version, response_tokens
 from atrl_collectors.staleness import OVERWRITTEN, STALE, Books, StalenessPolicy, in_sorted
 from atrl_envs import keys
 
-COLUMNS = ("group", "member", "oldest", "tokens", "uses", "live")
+COLUMNS = ("group", "member", "oldest", "tokens", "uses", "live")  # not a key
 
 
 class GroupRows:
@@ -151,5 +151,5 @@ class GroupRows:
         more = capacity - self.group.numel()
         for name in COLUMNS:
             old = getattr(self, name)
-            fill = -1 if name in ("group", "member") else 0
+            fill = -1 if name in ("group", "member") else 0  # not a key
             setattr(self, name, torch.cat([old, torch.full((more,), fill, dtype=old.dtype)]))

@@ -156,7 +156,7 @@ class WorkerRecord:
         return cls(mapped.attach(path))
 
     def _begun(self) -> WorkerRecord:
-        self["version"] = -1
+        self["version"] = -1  # not a key
         self.commit()
         return self
 

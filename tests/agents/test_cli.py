@@ -121,12 +121,12 @@ def test_the_config_of_a_run_gives_it_back(trained: list[TrainConfig], tmp_path:
 
 def test_resume_takes_the_runs_own_settings(trained: list[TrainConfig], tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint").mkdir(parents=True)
-    saved = GRPOConfig(steps=33, seed=8, mode="sync", out=Path("run"), env=EnvConfig(kwargs={"high": 9}))
+    saved = GRPOConfig(steps=33, seed=8, mode="sync", out=Path("run"), env=EnvConfig(kwargs={"low": 0, "high": 9}))
     config_file.save(saved, tmp_path / "run")
     assert cli.main("train --resume --out run --steps 66".split()) == 0
     (config,) = trained
     assert (config.steps, config.seed, config.mode, config.resume) == (66, 8, "sync", True)
-    assert config.env.kwargs == {"high": 9}
+    assert config.env.kwargs == {"low": 0, "high": 9}
 
 
 # Complaints
@@ -300,7 +300,7 @@ def test_class_names() -> None:
 def test_play_tells_the_verdict_and_why() -> None:
     import atrl_envs
 
-    env = atrl_envs.make("atrl/Addition-v0", seed=3, high=9, block_size=4, max_new_tokens=4)
+    env = atrl_envs.make("atrl/Addition-v0", seed=3, low=0, high=9, block_size=4, max_new_tokens=4)
     said: list[str] = []
     answers = iter(["right", "777", "é", "12345", ""])
 
@@ -318,7 +318,7 @@ def test_play_tells_the_verdict_and_why() -> None:
 
 
 def test_play_ends_with_the_input(tmp_path: Path) -> None:
-    done = atrl("play", "--set", "high=9", folder=tmp_path, input="1\n")
+    done = atrl("play", "--set", "low=0", "high=9", folder=tmp_path, input="1\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1].endswith("of 1 right")
 

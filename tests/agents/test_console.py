@@ -13,7 +13,7 @@ from atrl_agents.config import EnvConfig, GRPOConfig
 from atrl_agents.console import PlainConsole, SilentConsole, clock, make_console, readings, sample_line
 from atrl_agents.console_live import LiveConsole, sample_text, sparkline
 
-CONFIG = GRPOConfig(steps=10, log_every=5, env=EnvConfig(kwargs={"high": 9}))
+CONFIG = GRPOConfig(steps=10, log_every=5, env=EnvConfig(kwargs={"low": 0, "high": 9}))
 METRICS = {
     "tokens_per_second": 3210.4,
     "success_rate": 0.25,

@@ -55,8 +55,8 @@ def test_bank_sizes() -> None:
     assert len(collect_problems(large, split="test", seed=0, size=7)) == 7
     addition = atrl_envs.get_spec("atrl/Addition-v0").build_task()
     sizes = [len(collect_problems(addition, split=split, seed=0)) for split in ("train", "test")]
-    assert sum(sizes) == 10_000
-    assert 900 < sizes[1] < 1_100
+    assert sum(sizes) == 90 * 90  # every sum of two two-digit numbers is in one of the splits
+    assert 700 < sizes[1] < 920
 
 
 def test_a_part_of_a_listed_task_depends_on_the_seed() -> None:

@@ -9,7 +9,7 @@ import numpy
 import pytest
 from gymnasium.vector import AutoresetMode
 
-OPTIONS: dict[str, Any] = {"high": 20, "shuffle": False, "max_new_tokens": 3}
+OPTIONS: dict[str, Any] = {"low": 0, "high": 20, "shuffle": False, "max_new_tokens": 3}
 
 
 def gold(env: Any, problem: int) -> list[int]:
@@ -38,7 +38,7 @@ def test_one_episode_by_hand() -> None:
 
 
 def test_seeding_restarts_and_no_seed_goes_on() -> None:
-    env = gymnasium.make("atrl/Addition-v0", high=20)
+    env = gymnasium.make("atrl/Addition-v0", low=0, high=20)
     first = [env.reset(seed=5)[1]["problem"], *(env.reset()[1]["problem"] for _ in range(5))]
     again = [env.reset(seed=5)[1]["problem"], *(env.reset()[1]["problem"] for _ in range(5))]
     assert first == again
@@ -110,8 +110,8 @@ def test_autoreset_with_known_episode_ends() -> None:
 
 
 def test_vector_and_single_envs_agree() -> None:
-    many = gymnasium.make_vec("atrl/Addition-v0", num_envs=4, high=20)
-    one = gymnasium.make("atrl/Addition-v0", high=20)
+    many = gymnasium.make_vec("atrl/Addition-v0", num_envs=4, low=0, high=20)
+    one = gymnasium.make("atrl/Addition-v0", low=0, high=20)
     _, info = many.reset(seed=2)
     singles = [one.reset(seed=2)[1]["problem"], *(one.reset()[1]["problem"] for _ in range(3))]
     assert info["problem"].tolist() == singles

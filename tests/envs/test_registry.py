@@ -125,7 +125,7 @@ def test_a_taken_id_is_refused_and_the_same_class_replaced() -> None:
 
 
 def test_registered_defaults_and_their_precedence() -> None:
-    atrl_envs.register("test/Small-v0", "atrl_envs.tasks.addition:Addition", high=3, max_new_tokens=5)
+    atrl_envs.register("test/Small-v0", "atrl_envs.tasks.addition:Addition", low=0, high=3, max_new_tokens=5)
     assert atrl_envs.make("test/Small-v0").task.high == 3
     assert atrl_envs.make("test/Small-v0", high=4).task.high == 4
     assert atrl_envs.make("test/Small-v0").max_new_tokens == 5
@@ -135,18 +135,18 @@ def test_registered_defaults_and_their_precedence() -> None:
 
 
 def test_makers_pickle_and_compare() -> None:
-    maker = EnvMaker("atrl/Addition-v0", num_envs=4, high=9)
+    maker = EnvMaker("atrl/Addition-v0", num_envs=4, low=0, high=9)
     for again in (pickle.loads(pickle.dumps(maker)), cloudpickle.loads(cloudpickle.dumps(maker))):
         assert again == maker
         assert again().bank.prompt_texts == maker().bank.prompt_texts
     assert maker.replace(worker=1, num_workers=2) != maker
-    assert "high=9" in repr(maker)
+    assert "low=0, high=9" in repr(maker)
 
 
 def test_makers_work_in_torchrl_s_spawned_processes() -> None:
     from torchrl.envs import ParallelEnv
 
-    makers = [EnvMaker("atrl/Addition-v0", high=9, worker=w, num_workers=2) for w in range(2)]
+    makers = [EnvMaker("atrl/Addition-v0", low=0, high=9, worker=w, num_workers=2) for w in range(2)]
     env = ParallelEnv(2, makers, mp_start_method="spawn")
     try:
         state = env.reset()
@@ -163,11 +163,11 @@ def test_ids_in_a_fresh_process(tmp_path: Path) -> None:
     code = """
         import warnings, gymnasium
         warnings.simplefilter("error")
-        gymnasium.make("atrl_envs:atrl/Addition-v0", high=9)
+        gymnasium.make("atrl_envs:atrl/Addition-v0", low=0, high=9)
         gymnasium.make("my_tasks:my/Doubling-v0", limit=50)
         import atrl_envs
-        gymnasium.make("atrl/Addition-v0", high=9)
-        atrl_envs.make("atrl_envs:atrl/Addition-v0", high=9)
+        gymnasium.make("atrl/Addition-v0", low=0, high=9)
+        atrl_envs.make("atrl_envs:atrl/Addition-v0", low=0, high=9)
         atrl_envs.make("more_tasks:my/More-v0")
         atrl_envs.make("my/More-v0", limit=1000)
         print("made")

@@ -86,4 +86,4 @@ def _episode(row: TensorDictBase) -> Episode:
 
 def addition(**options: Any) -> Any:
     """A small addition env: 0..20, two operands."""
-    return atrl_envs.make("atrl/Addition-v0", **{"high": 20, **options})
+    return atrl_envs.make("atrl/Addition-v0", **{"low": 0, "high": 20, **options})
