@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .heads import logits_at
 from .packing import Packing, rows_sharing_prompts
-from .policies.heads import logits_at
 
 
 @dataclass(frozen=True)

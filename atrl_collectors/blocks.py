@@ -21,6 +21,7 @@ from torchrl.collectors import Collector
 from atrl_collectors import telemetry
 from atrl_collectors.delivery import Delivery, Desk
 from atrl_collectors.episodes import EpisodeAssembler, response_tokens
+from atrl_envs import keys
 
 CONTROL_SECONDS = 0.05  # how often a worker looks for TorchRL's control messages, which costs a millisecond
 STATUS_SECONDS = 0.05  # how often it says which weights it serves

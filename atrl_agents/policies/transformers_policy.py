@@ -22,8 +22,8 @@ from atrl_envs import streams
 from atrl_envs.keys import ACTION, GROUP, LENGTH, LOG_PROB, MEMBER, PROBLEM, PROMPT_LENGTH, TOKENS, VERSION
 from atrl_envs.vocab import Vocab
 
+from ..heads import logits_at
 from ..log_probs import ResponseLogProbs, response_log_probs
-from .heads import logits_at
 from .sampling import sample
 from .slots import Memo, SlotCache
 

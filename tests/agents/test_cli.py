@@ -121,7 +121,9 @@ def test_the_config_of_a_run_gives_it_back(trained: list[TrainConfig], tmp_path:
 
 def test_resume_takes_the_runs_own_settings(trained: list[TrainConfig], tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint").mkdir(parents=True)
-    saved = GRPOConfig(steps=33, seed=8, mode="sync", out=Path("run"), env=EnvConfig(kwargs={"low": 0, "high": 9}))
+    saved = GRPOConfig(
+        steps=33, seed=8, mode="sync", out=Path("run"), env=EnvConfig(kwargs={"low": 0, "high": 9})
+    )
     config_file.save(saved, tmp_path / "run")
     assert cli.main("train --resume --out run --steps 66".split()) == 0
     (config,) = trained
