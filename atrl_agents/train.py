@@ -66,6 +66,8 @@ class Run:
             self.model, self.vocab = models.load(config.model, tiny=config.tiny, seed=config.seed)
         self.step: int = state.get("step", 0)
         self.accuracy_before: float | None = state.get("accuracy_before")
+        self.interval_before: list[float] | None = state.get("interval_before")
+        self.warm = False  # whether there is something worth saving
         self.policy_rules = StalenessPolicy(
             prompts_per_batch=config.prompts_per_batch,
             samples_per_prompt=config.samples_per_prompt,
@@ -97,16 +99,13 @@ class Run:
         """Warm start, evaluate, train, evaluate, save."""
         config = self.config
         self.report.start(self._info(), step=self.step if config.resume else None)
-        if not config.resume:
-            self._warm_start()
-        if self.accuracy_before is None:
-            self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
-            before = self.evaluator(self.model)
-            self.accuracy_before = before.accuracy
-            self.report.step(self.step, {"accuracy": before.accuracy})
-            self.report.note(f"before: {_accuracy(before)}")
         outcome = "finished"
         try:
+            if not config.resume:
+                self._warm_start()
+            self.warm = True
+            if self.accuracy_before is None:
+                self._evaluate_before()
             self._start_collecting()
             while self.step < config.steps:
                 self._one_step()
@@ -117,6 +116,13 @@ class Run:
             self._finish("worker died", evaluate=False, cause=str(death))
             raise
         return self._finish(outcome, evaluate=outcome == "finished")
+
+    def _evaluate_before(self) -> None:
+        self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
+        before = self.evaluator(self.model)
+        self.accuracy_before, self.interval_before = before.accuracy, list(before.interval)
+        self.report.step(self.step, {"accuracy": before.accuracy})
+        self.report.note(f"before: {_accuracy(before)}")
 
     def close(self) -> None:
         """Stop the workers and remove what they shared."""
@@ -197,7 +203,10 @@ class Run:
     def _finish(self, outcome: str, *, evaluate: bool, cause: str = "") -> dict[str, Any]:
         self.meters.stop()
         self.close()
-        self._save()
+        if self.warm:
+            self._save()
+        else:
+            self.report.note("stopped during the warm start: nothing to resume; start again with --overwrite")
         after: Evaluation | None = None
         if evaluate:
             self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
@@ -206,6 +215,7 @@ class Run:
         summary: dict[str, Any] = {
             "outcome": outcome,
             "accuracy_before": self.accuracy_before,
+            "accuracy_before_interval": self.interval_before,
             "accuracy_after": after.accuracy if after else None,
             "accuracy_after_interval": list(after.interval) if after else None,
             "eval_problems": self.evaluator.problems,
@@ -220,6 +230,7 @@ class Run:
         state = {
             "step": self.step,
             "accuracy_before": self.accuracy_before,
+            "interval_before": self.interval_before,
             "learner": self.learner.state_dict(),
             "data": self.buffer.progress(),
             "meters": self.meters.state_dict(),

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atrl_agents.config import EnvConfig, GRPOConfig, OptimConfig, ThreadsConfig, TinyConfig, WarmupConfig
-from atrl_agents.train import train
+from atrl_agents.train import Run, train
 from atrl_collectors.workers import WorkerDied
 
 SMALL = GRPOConfig(
@@ -105,9 +105,18 @@ def test_asynchronous_staleness_is_bounded(tmp_path):
     assert summary["tokens_generated"] == summary["tokens_trained"] + sum(summary["tokens_dropped"].values())
 
 
-def test_resume_continues_a_synchronous_run_bit_for_bit(sync_run, tmp_path):
+@pytest.mark.parametrize("stop", [1, 3, 5])
+def test_resume_continues_a_synchronous_run_bit_for_bit(sync_run, tmp_path, monkeypatch, stop):
     folder = tmp_path / "halves"
-    train(replace(SMALL, steps=3, out=folder))
+    one_step = Run._one_step
+
+    def ask_to_stop(self):
+        one_step(self)
+        self.interrupts.asked = self.step == stop  # as Ctrl-C does
+
+    monkeypatch.setattr(Run, "_one_step", ask_to_stop)
+    assert train(replace(SMALL, out=folder))["steps"] == stop
+    monkeypatch.undo()
     summary = train(replace(SMALL, out=folder, resume=True))
     assert summary["steps"] == 6
     assert_same_weights(sync_run, folder)
@@ -152,7 +161,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from dataclasses import replace
-from atrl_agents.train import train
+from atrl_agents.train import Run, train
 from tests.agents.test_train import SMALL
 if __name__ == "__main__":
     train(replace(SMALL, mode={mode!r}, steps=100000, save_every=1, out=Path({out!r})))
@@ -202,6 +211,23 @@ def test_ctrl_c_saves_and_the_run_can_go_on(tmp_path, mode):
     steps = summary["steps"]
     again = train(replace(SMALL, mode=mode, steps=steps + 2, out=out, resume=True))
     assert again["steps"] == steps + 2 and again["outcome"] == "finished"
+
+
+def test_ctrl_c_in_the_warm_start_ends_at_once_and_says_so(tmp_path):
+    script, out = tmp_path / "run.py", tmp_path / "out"
+    text = SCRIPT.format(paths=[p for p in sys.path if p], mode="sync", out=str(out))
+    script.write_text(text.replace("steps=100000", "warmup_steps=10**6, warmup=replace(SMALL.warmup, until=2.0)"))
+    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while not (out / "config.json").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "--overwrite" in output, output
+    assert json.loads((out / "summary.json").read_text())["outcome"] == "interrupted"
+    assert not (out / "checkpoint").exists()
 
 
 def test_a_killed_worker_is_named_and_the_checkpoint_is_usable(tmp_path):
