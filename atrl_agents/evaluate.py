@@ -9,6 +9,7 @@ The problems are those of the split `test`, in order, each exactly once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,10 @@ class Evaluator:
         self.problems = min(problems, len(self.env.bank))
         self._start = self.env.state_dict()
 
-    def __call__(self, model: Any, *, temperature: float | None = None) -> Evaluation:
-        """Evaluate a model; greedy unless a temperature is given."""
+    def __call__(
+        self, model: Any, *, temperature: float | None = None, on_block: Callable[[], None] | None = None
+    ) -> Evaluation:
+        """Evaluate a model; greedy unless a temperature is given. `on_block` is called after each block."""
         policy = TransformersPolicy(
             model,
             self.env.vocab,
@@ -116,16 +119,16 @@ class Evaluator:
             max_new_tokens=self.env.max_new_tokens,
         )
         self.env.load_state_dict(self._start)
-        return _summarise(
-            collect(self.env, policy, groups=self.problems), self.samples_per_prompt, temperature is None
-        )
+        episodes = collect(self.env, policy, groups=self.problems, on_block=on_block)
+        return _summarise(episodes, self.samples_per_prompt, temperature is None)
 
 
 @torch.no_grad()
-def collect(env: Any, policy: Any, groups: int) -> TensorDict:
+def collect(env: Any, policy: Any, groups: int, on_block: Callable[[], None] | None = None) -> TensorDict:
     """Roll out the next `groups` groups of an env to their end: `[groups * group_size]`, ordered by (group, member)."""
     begin = env.cursor[keys.GROUP]
     env.admission = lambda: begin + groups
+    env.idle_wait = 0.0  # nothing more comes once these groups are handed out
     assemble = EpisodeAssembler()
     wanted, done = groups * env.group_size, 0
     finished: list[TensorDict] = []
@@ -137,6 +140,8 @@ def collect(env: Any, policy: Any, groups: int) -> TensorDict:
             finished.append(episodes)
             done += episodes.shape[0]
         state = env.maybe_reset(step_mdp(step))
+        if on_block is not None:
+            on_block()
     together: TensorDict = torch.cat(finished)  # type: ignore[call-overload]
     order = (together[keys.GROUP] * env.group_size + together[keys.MEMBER]).argsort()
     return together[order]

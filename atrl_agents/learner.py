@@ -57,6 +57,11 @@ class Learner:
         )
         self.optimizer = make_optimizer(self.model, config.optim)
         self.updates = 0
+        # The optimiser skips parameters without a gradient; with zeros, a batch without contrast moves the weights
+        # by momentum alone, in a resumed run as in one that was never interrupted.
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
 
     def update(self, batch: TensorDictBase) -> dict[str, float]:
         """One optimiser step on complete groups, ordered by group; returns the metrics of the step."""

@@ -13,6 +13,7 @@ import torch
 
 from atrl_envs.vocab import Vocab
 
+from .complaints import ConfigError
 from .config import TinyConfig
 
 TINY = "tiny"
@@ -45,6 +46,21 @@ def load(
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     return model.eval(), Vocab.from_tokenizer(AutoTokenizer.from_pretrained(folder))
+
+
+def check_length(model: Any, sequence_length: int, max_new_tokens: int) -> None:
+    """Refuse sequences longer than the model's positions.
+
+    Raises:
+        ConfigError: longest prompt and response together exceed `max_position_embeddings`.
+    """
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if positions is not None and sequence_length > positions:
+        raise ConfigError(
+            f"got prompts of up to {sequence_length - max_new_tokens} tokens and responses of up to {max_new_tokens}; "
+            f"together they exceed the model's {positions} positions; shorten the prompts, "
+            "or give a smaller --env.max-new-tokens, or another --model"
+        )
 
 
 def tiny_model(vocab: Vocab, tiny: TinyConfig, seed: int, max_positions: int) -> Any:

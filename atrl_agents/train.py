@@ -21,7 +21,7 @@ from atrl_collectors.workers import WorkerDied
 from atrl_envs import keys
 from atrl_envs.verify import Verdict
 
-from . import checkpoint, models
+from . import checkpoint, models, spawning
 from .complaints import bad_input
 from .config import GRPOConfig, TrainConfig
 from .config_check import CHECKPOINT, resolve
@@ -43,6 +43,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     """
     config = resolve(config)
     assert isinstance(config, GRPOConfig)
+    spawning.check(config)
     torch.set_num_threads(config.trainer_threads)
     with Reporter(config, config.folder) as report, Interrupts() as interrupts:
         with bad_input():
@@ -77,6 +78,7 @@ class Run:
         start_group = state["data"]["next_group"] if state else 0
         self.env_recipe = EnvRecipe(config, self.vocab, start_group)
         self.env = self.env_recipe(num_workers=max(1, config.workers))
+        models.check_length(self.model, self.env.sequence_length, self.env.max_new_tokens)
         self.evaluator = Evaluator(
             replace(config.env, max_new_tokens=self.env.max_new_tokens),
             self.vocab,
@@ -119,7 +121,7 @@ class Run:
 
     def _evaluate_before(self) -> None:
         self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
-        before = self.evaluator(self.model)
+        before = self.evaluator(self.model, on_block=self.interrupts.check)
         self.accuracy_before, self.interval_before = before.accuracy, list(before.interval)
         self.report.step(self.step, {"accuracy": before.accuracy})
         self.report.note(f"before: {_accuracy(before)}")
@@ -185,7 +187,7 @@ class Run:
         self.collector.advance(self.step)
         metrics |= self.meters.step(batch, self.collector.status())
         if config.eval_every and self.step % config.eval_every == 0 and self.step < config.steps:
-            metrics["accuracy"] = self.evaluator(self.model).accuracy
+            metrics["accuracy"] = self.evaluator(self.model, on_block=self.interrupts.check).accuracy
         self.report.step(self.step, metrics | {keys.VERSION: self.step})
         if self.step % config.log_every == 0:
             self.report.sample(self.step, self._sample(batch))
@@ -210,8 +212,11 @@ class Run:
         after: Evaluation | None = None
         if evaluate:
             self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
-            after = self.evaluator(self.model)
-            self.report.step(self.step, {"accuracy": after.accuracy})
+            try:
+                after = self.evaluator(self.model, on_block=self.interrupts.check)
+                self.report.step(self.step, {"accuracy": after.accuracy})
+            except Interrupted:
+                outcome = "interrupted"
         summary: dict[str, Any] = {
             "outcome": outcome,
             "accuracy_before": self.accuracy_before,

@@ -12,6 +12,7 @@ responses, and so the work, stay the same during a run.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -58,8 +59,8 @@ class Workload:
 SUM_STEPS = "--env.id atrl/SumSteps-v0 --env.max-new-tokens 96 --env.set high=9 median_terms=3 max_terms=12"
 SUM_STEPS_WARMUP = "--warmup-steps 300 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.4"
 WORKLOADS = (
-    Workload("short", ("--env.id", "atrl/Addition-v0"), (64, 8), ("--warmup-steps", "250"), steps=80),
-    Workload("long-tailed", tuple(SUM_STEPS.split()), (64, 8), tuple(SUM_STEPS_WARMUP.split()), steps=26),
+    Workload("short", ("--env.id", "atrl/Addition-v0"), (64, 8), ("--warmup-steps", "400"), steps=250),
+    Workload("long-tailed", tuple(SUM_STEPS.split()), (32, 8), tuple(SUM_STEPS_WARMUP.split()), steps=24),
 )
 
 
@@ -70,6 +71,8 @@ class Options:
     repetitions: int = 3
     parts: tuple[Part, ...] = ("modes", "slots", "steps")
     """modes: async over sync on equal cores; slots: block sizes and slots; steps: overhead per env step."""
+    train: str = ""
+    """Further words for every `atrl train`, such as "--micro-batch-tokens 2048"."""
     quick: bool = False
     """Few updates, one repetition: to see that everything runs."""
     stepper: str = ""
@@ -80,15 +83,17 @@ def main(options: Options) -> None:
     if options.stepper:
         print(json.dumps(measure_stepper(options.stepper, seconds=0.3 if options.quick else 1.5)))
         return
-    result: dict[str, Any] = {"quick": options.quick}
+    root = str(harness.HERE.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    result: dict[str, Any] = {"quick": options.quick, "train": options.train}
     repetitions = 1 if options.quick else options.repetitions
     with tempfile.TemporaryDirectory() as scratch:
         if "modes" in options.parts:
-            rows = [compare_modes(w, Path(scratch), repetitions, options.quick) for w in WORKLOADS]
+            rows = [compare_modes(w, Path(scratch), repetitions, options) for w in WORKLOADS]
             result["modes"] = rows
             show("Async over sync on two cores, seconds per update", rows, MODE_COLUMNS)
         if "slots" in options.parts:
-            result["slots"] = rows = compare_slots(WORKLOADS[-1], Path(scratch), repetitions, options.quick)
+            result["slots"] = rows = compare_slots(WORKLOADS[-1], Path(scratch), repetitions, options)
             show("Generation by block size and slots, sync, long-tailed", rows)
     if "steps" in options.parts:
         result["steps"] = rows = compare_steppers(repetitions, options.quick)
@@ -114,9 +119,10 @@ MODE_COLUMNS = [
 ]
 
 
-def compare_modes(workload: Workload, scratch: Path, repetitions: int, quick: bool) -> dict[str, Any]:
+def compare_modes(workload: Workload, scratch: Path, repetitions: int, options: Options) -> dict[str, Any]:
     """One row: generation g and training t per update by threads, the bound they set, and what async reached."""
-    words = workload.train_words(warm_model(workload, scratch, quick))
+    quick = options.quick
+    words = [*workload.train_words(warm_model(workload, scratch, quick)), *options.train.split()]
     steps, skip = (8, 2) if quick else (workload.steps, workload.skip)
     seen: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
     for _ in range(repetitions):
@@ -190,9 +196,11 @@ def warm_model(workload: Workload, scratch: Path, quick: bool) -> Path:
 # -- block sizes and slots ---------------------------------------------------------------------------
 
 
-def compare_slots(workload: Workload, scratch: Path, repetitions: int, quick: bool) -> list[dict[str, Any]]:
+def compare_slots(
+    workload: Workload, scratch: Path, repetitions: int, options: Options
+) -> list[dict[str, Any]]:
     """A row for each block size with a slot per completion, and for each smaller number of slots."""
-    rows, whole = workload.rows, 96
+    rows, whole, quick = workload.rows, 96, options.quick
     settings = [
         (1, rows),
         (4, rows),
@@ -204,7 +212,7 @@ def compare_slots(workload: Workload, scratch: Path, repetitions: int, quick: bo
     ]
     settings = settings[3:5] if quick else settings
     steps, skip = (4, 1) if quick else (12, 2)
-    words = workload.train_words(warm_model(workload, scratch, quick))
+    words = [*workload.train_words(warm_model(workload, scratch, quick)), *options.train.split()]
     words += ["--mode", "sync", "--threads.trainer", "2", "--steps", str(steps)]
     seen: dict[tuple[int, int], list[dict[str, float]]] = {setting: [] for setting in settings}
     for _ in range(min(2, repetitions)):

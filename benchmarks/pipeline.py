@@ -105,6 +105,8 @@ class Options:
     """Updates between two evaluations of the runs to the target, on every side."""
     eval_problems: int = 256
     """Held-out problems of each of those evaluations."""
+    train: str = ""
+    """Further words for every `atrl train` after the warm start."""
     quick: bool = False
     """Few updates, one repetition: to see that everything runs."""
 
@@ -176,7 +178,7 @@ def throughput(contest: Contest, scratch: Path, options: Options) -> list[dict[s
     seen: dict[str, list[dict[str, float]]] = {}
     for _ in range(1 if options.quick else options.repetitions):
         for mode in OURS:
-            words = our_words(contest, scratch, mode, STILL)
+            words = [*our_words(contest, scratch, mode, STILL), *options.train.split()]
             _, rows = harness.train(
                 *words, "--steps", str(updates), "--eval-every", "0", "--eval-problems", "1"
             )
@@ -236,6 +238,7 @@ def to_target(contest: Contest, scratch: Path, options: Options) -> list[dict[st
         shared = ("--eval-every", str(options.eval_every), "--eval-problems", str(options.eval_problems))
         for mode in OURS:
             words = [*our_words(contest, scratch, mode, options.lr), *shared, "--seed", str(repetition)]
+            words += options.train.split()
             out = scratch / f"{contest.name}-{mode.split()[1]}-{repetition}"
             seen.setdefault(mode, []).append(watch(atrl(out, words), out, options.target, limit))
         more = ("--lr", str(options.lr), "--seconds", str(limit), "--target", str(options.target))

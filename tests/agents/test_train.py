@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from atrl_agents.complaints import ConfigError
 from atrl_agents.config import EnvConfig, GRPOConfig, OptimConfig, ThreadsConfig, TinyConfig, WarmupConfig
 from atrl_agents.train import Run, train
 from atrl_collectors.workers import WorkerDied
@@ -216,8 +217,12 @@ def test_ctrl_c_saves_and_the_run_can_go_on(tmp_path, mode):
 def test_ctrl_c_in_the_warm_start_ends_at_once_and_says_so(tmp_path):
     script, out = tmp_path / "run.py", tmp_path / "out"
     text = SCRIPT.format(paths=[p for p in sys.path if p], mode="sync", out=str(out))
-    script.write_text(text.replace("steps=100000", "warmup_steps=10**6, warmup=replace(SMALL.warmup, until=2.0)"))
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    script.write_text(
+        text.replace("steps=100000", "warmup_steps=10**6, warmup=replace(SMALL.warmup, until=2.0)")
+    )
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     deadline = time.monotonic() + 120
     while not (out / "config.json").exists():
         assert process.poll() is None and time.monotonic() < deadline
@@ -228,6 +233,44 @@ def test_ctrl_c_in_the_warm_start_ends_at_once_and_says_so(tmp_path):
     assert process.returncode == 0 and "--overwrite" in output, output
     assert json.loads((out / "summary.json").read_text())["outcome"] == "interrupted"
     assert not (out / "checkpoint").exists()
+
+
+def test_a_batch_without_contrast_moves_a_resumed_run_as_it_moves_any(tmp_path, monkeypatch):
+    """The optimiser's momentum goes on when there is no gradient, whether or not the run was interrupted before."""
+    from atrl_agents.learner import Learner
+
+    monkeypatch.setattr(Learner, "advantage", lambda self, reward, valid: one_advantage(self, reward, valid))
+
+    def one_advantage(self, reward, valid):  # contrast in the first three updates only
+        return torch.linspace(-1, 1, reward.shape[0]) if self.updates < 3 else torch.zeros_like(reward)
+
+    config = replace(SMALL, optim=OptimConfig(learning_rate=1e-3, ramp_steps=2))
+    train(replace(config, out=tmp_path / "whole"))
+    one_step = Run._one_step
+
+    def ask_to_stop(self):
+        one_step(self)
+        self.interrupts.asked = self.step == 3
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_one_step", ask_to_stop)
+        train(replace(config, out=tmp_path / "halves"))
+    train(replace(config, out=tmp_path / "halves", resume=True))
+    assert_same_weights(tmp_path / "whole", tmp_path / "halves")
+
+
+def test_sequences_longer_than_the_models_positions_are_refused_before_any_work(tmp_path):
+    config = replace(SMALL, env=replace(SMALL.env, max_new_tokens=100_000), out=tmp_path / "out")
+    with pytest.raises(ConfigError, match="2048 positions"):
+        train(config)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_asynchronous_run_from_standard_input_is_refused_before_any_work(tmp_path):
+    script = SCRIPT.format(paths=[p for p in sys.path if p], mode="async", out=str(tmp_path / "out"))
+    done = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "save the script to a file" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_killed_worker_is_named_and_the_checkpoint_is_usable(tmp_path):
