@@ -168,7 +168,7 @@ class TrainConfig:
     mode: Mode = "async"
     """sync: rollouts and updates take turns in one process; async: workers roll out meanwhile."""
     max_staleness: int | None = None
-    """Updates a response may lag behind the trainer. None: 0 in sync mode, 2 in async mode."""
+    """Updates a response may lag behind the trainer. None: 0 in sync mode, 1 in async mode."""
     max_uses: int = 1
     """How many batches a completion may be part of."""
     in_flight: InFlight = "keep"
@@ -215,8 +215,8 @@ class TrainConfig:
 
     @property
     def staleness_limit(self) -> int:
-        """`max_staleness`, or 0 in sync mode and 2 in async mode."""
-        return self.max_staleness if self.max_staleness is not None else (0 if self.mode == "sync" else 2)
+        """`max_staleness`, or 0 in sync mode and 1 in async mode."""
+        return self.max_staleness if self.max_staleness is not None else (0 if self.mode == "sync" else 1)
 
     @property
     def workers(self) -> int:

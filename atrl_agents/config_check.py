@@ -9,18 +9,22 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import json
+import math
+import os
 import sys
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import config as settings
 from .complaints import ConfigError, near
 from .config import EnvConfig, TrainConfig
 from .config_file import CONFIG
 from .parameters import typed_parameters
 
 CHECKPOINT = "checkpoint"
+RUNS = Path("runs")
 LOGGERS = {
     "tensorboard": "tensorboard",
     "wandb": "wandb",
@@ -50,19 +54,23 @@ _AT_LEAST: dict[str, float] = {
     "tiny.layers": 1,
     "tiny.width": 1,
     "tiny.heads": 1,
+    "loss.clip_high": 0,
     "optim.weight_decay": 0,
     "optim.ramp_steps": 1,
     "warmup.batch_size": 1,
     "warmup.anneal_steps": 1,
+    "warmup.weight_decay": 0,
     "threads.trainer": 1,
     "threads.worker": 1,
 }
 _ABOVE_ZERO = ("temperature", "optim.learning_rate", "optim.eps", "optim.grad_clip", "warmup.learning_rate")
-_CHOICES = {"mode": settings.Mode, "in_flight": settings.InFlight, "optim.schedule": settings.Schedule}
+_SHARES = ("optim.betas", "loss.clip_low")  # at least 0 and below 1
+_MAY_BE_INFINITE = ("warmup.until",)
 
 
 def check(config: TrainConfig) -> None:
     """Raise ConfigError for the first setting that cannot work; cheap, so call it before anything else."""
+    _check_choices(config)
     _check_numbers(config)
     _check_mode(config)
     _check_sizes(config)
@@ -80,10 +88,13 @@ def resolve(config: TrainConfig) -> TrainConfig:
     )
 
 
-def check_env(env: EnvConfig) -> None:
-    """Import the modules that the env asks for, then look up its id and its parameters."""
+def check_env(env: EnvConfig, *, id_flag: str = "--env.id", set_flag: str = "--env.set") -> None:
+    """Import the modules that the env asks for, then look up its id and its parameters.
+
+    The flags are those that the person typed, for complaints.
+    """
     import_modules(env.modules)
-    typed_parameters(env.id, env.kwargs)
+    typed_parameters(env.id, env.kwargs, id_flag=id_flag, set_flag=set_flag)
 
 
 def with_typed_parameters(env: EnvConfig) -> EnvConfig:
@@ -113,7 +124,7 @@ def import_modules(names: tuple[str, ...]) -> None:
             raise ConfigError(f"got module '{name}'; Python finds no module of that name; {do}") from None
 
 
-def new_folder(config: TrainConfig, root: Path = Path("runs")) -> Path:
+def new_folder(config: TrainConfig, root: Path = RUNS) -> Path:
     """The first unused `runs/TASK-ALGORITHM-MODE-N`."""
     task = config.env.name.rpartition("/")[2].rpartition("-v")[0].lower() or "run"
     number = 1
@@ -131,34 +142,42 @@ def _fail(path: str, got: Any, wrong: str, do: str) -> typing.NoReturn:
     raise ConfigError(f"got {flag(path)} {got}; {wrong}; {do}")
 
 
-def _value(config: TrainConfig, path: str) -> Any:
-    value: Any = config
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+def _fields(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(path, type, value) of every setting, those of the inner dataclasses too."""
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        path, value = prefix + field.name, getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _fields(value, f"{path}.")
+        else:
+            yield path, hints[field.name], value
+
+
+def _check_choices(config: TrainConfig) -> None:
+    for path, hint, value in _fields(config):
+        if typing.get_origin(hint) is typing.Literal and value not in (names := typing.get_args(hint)):
+            _fail(path, value, "there is no such choice", f"use one of {', '.join(names)}")
 
 
 def _check_numbers(config: TrainConfig) -> None:
-    for path, least in _AT_LEAST.items():
-        value = _value(config, path)
-        if value is not None and not value >= least:
+    for path, _, value in _fields(config):
+        least = _AT_LEAST.get(path)
+        if least is not None and value is not None and not value >= least:
             _fail(path, value, f"it must be at least {least}", f"give {flag(path)} {least} or more")
-    for path in _ABOVE_ZERO:
-        value = _value(config, path)
-        if not 0 < value < float("inf"):
+        if path in _ABOVE_ZERO and not 0 < value < math.inf:
             _fail(path, value, "it must be a number above 0", f"give {flag(path)} a positive number")
-    for beta in config.optim.betas:
-        if not 0 <= beta < 1:
-            _fail("optim.betas", beta, "both must be at least 0 and below 1", "try --optim.betas 0.9 0.99")
+        for number in value if isinstance(value, tuple) else (value,):
+            if path in _SHARES and not 0 <= number < 1:
+                _fail(path, number, "it must be at least 0 and below 1", f"give {flag(path)} such a number")
+            if not isinstance(number, float) or math.isfinite(number):
+                continue
+            if math.isnan(number) or path not in _MAY_BE_INFINITE:
+                _fail(path, number, "it must be a finite number", f"give {flag(path)} a finite number")
     if config.seed >= 2**63:
         _fail("seed", config.seed, "it must fit in 63 bits", "give a smaller --seed")
 
 
 def _check_mode(config: TrainConfig) -> None:
-    for path, choices in _CHOICES.items():
-        value, names = _value(config, path), typing.get_args(choices)
-        if value not in names:
-            _fail(path, value, "there is no such choice", f"use one of {', '.join(names)}")
     if config.mode == "sync" and config.max_staleness:
         _fail(
             "max_staleness",
@@ -186,21 +205,38 @@ def _check_sizes(config: TrainConfig) -> None:
             f"each of the {heads} heads needs an even share of it (rotary positions)",
             f"give a multiple of {2 * heads}, or other --tiny.heads",
         )
-    if config.num_envs % max(1, config.workers):
+    workers, group = max(1, config.workers), config.samples_per_prompt
+    if config.num_envs % (workers * group):
+        # With --env.num-envs left out, one worker always fits, so the number of workers was given.
+        path, got = ("env.num_envs", config.num_envs) if config.env.num_envs else ("num_workers", workers)
+        among = f" for each of {workers} workers" if workers > 1 else ""
         _fail(
-            "env.num_envs",
-            config.num_envs,
-            f"it cannot be shared out evenly among {config.workers} workers",
-            f"give --env.num-envs a multiple of {config.workers}",
+            path,
+            got,
+            f"{config.num_envs} slots are no whole number of groups of {group}{among}",
+            f"give --env.num-envs a multiple of {workers * group}",
         )
 
 
 def _check_model(config: TrainConfig) -> None:
     folder = Path(config.model)
-    if config.model == "tiny" or (folder / CONFIG).is_file():
+    if config.model == "tiny":
         return
-    wrong = f"its folder holds no {CONFIG}" if folder.is_dir() else "it is neither 'tiny' nor a folder"
-    _fail("model", config.model, wrong, "give 'tiny' or a folder written by transformers' save_pretrained")
+    do = "give 'tiny' or a folder written by transformers' save_pretrained"
+    if not (folder / CONFIG).is_file():
+        wrong = f"its folder holds no {CONFIG}" if folder.is_dir() else "it is neither 'tiny' nor a folder"
+        _fail("model", config.model, wrong, do)
+    try:
+        saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        _fail("model", config.model, f"its {CONFIG} cannot be read ({error})", do)
+    if isinstance(saved, dict) and "model_type" in saved:
+        return
+    if not (isinstance(saved, dict) and "algorithm" in saved):
+        _fail("model", config.model, f"its {CONFIG} names no model_type, so it is no transformers model", do)
+    if (folder / CHECKPOINT / CONFIG).is_file():
+        _fail("model", config.model, "it is a run", f"did you mean {folder / CHECKPOINT}?")
+    _fail("model", config.model, f"it is a run that saved no {CHECKPOINT}/", do)
 
 
 def _check_loggers(config: TrainConfig) -> None:
@@ -223,14 +259,14 @@ def _check_folder(config: TrainConfig) -> None:
             "got --resume and --overwrite; one goes on with a run, the other replaces it; give one of them"
         )
     if out is None:
+        _check_place(RUNS)
         if config.resume or config.overwrite:
             act = "--resume" if config.resume else "--overwrite"
             raise ConfigError(
                 f"got {act} without a folder; it is not known which run is meant; add --out DIR"
             )
         return
-    if out.exists() and not out.is_dir():
-        _fail("out", out, "there is a file of that name", "give the name of a folder")
+    _check_place(out)
     if config.resume:
         if not (out / CHECKPOINT).is_dir():
             _fail(
@@ -246,3 +282,14 @@ def _check_folder(config: TrainConfig) -> None:
             )
         if not config.overwrite:
             _fail("out", out, "that run exists already", "give another --out, or add --resume or --overwrite")
+
+
+def _check_place(out: Path) -> None:
+    """Whether a folder `out` is there, or can be made: what there is of its path must be folders, the last ours."""
+    # os.path.exists is False, and no error, below a file and below a folder that may not be searched.
+    there = next((path for path in (out, *out.parents) if os.path.exists(path)), Path())
+    if not there.is_dir():
+        wrong = "there is a file of that name" if there == out else f"{there} is a file and no folder"
+        _fail("out", out, wrong, "give the name of a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        _fail("out", out, f"you may not write in {there}", "give a folder of your own")

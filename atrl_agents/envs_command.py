@@ -77,7 +77,7 @@ def check_main(words: Sequence[str]) -> int:
     """Print the report; exit code 1 when the environment breaks its contract."""
     config = parse(CheckConfig, words, "atrl check")
     env = EnvConfig(id=config.id, kwargs=config.kwargs, imports=config.imports)
-    check_env(env)
+    check_env(env, id_flag="", set_flag="--set")
     env = with_typed_parameters(env)
     from atrl_envs import check_task
 

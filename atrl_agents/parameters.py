@@ -27,8 +27,12 @@ _PROBLEM_OPTIONS: dict[str, Any] = {
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def typed_parameters(id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def typed_parameters(
+    id: str, given: Mapping[str, Any], *, id_flag: str = "--env.id", set_flag: str = "--env.set"
+) -> dict[str, Any]:
     """`given` in the types that the task of `id` declares, checked by the task itself.
+
+    Complaints name `id_flag` and `set_flag`: what was typed (an id without a flag has an empty one).
 
     Errors: ConfigError for an unknown id, an unknown parameter (it lists the valid ones), or a bad value.
     """
@@ -37,14 +41,14 @@ def typed_parameters(id: str, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         spec = get_spec(id)
     except UnknownEnvError as error:
-        raise ConfigError(f"got --env.id {id}; {error}") from None
+        raise ConfigError(f"got {f'{id_flag} {id}'.strip()}; {error}") from None
     hints = {**_hints(spec.task_class()), **_PROBLEM_OPTIONS}
-    typed = {name: _convert(name, value, hints.get(name, Any)) for name, value in given.items()}
+    typed = {name: _convert(name, value, hints.get(name, Any), set_flag) for name, value in given.items()}
     try:
         spec.build_task(**{name: value for name, value in typed.items() if name not in _PROBLEM_OPTIONS})
     except (TypeError, ValueError, OSError) as error:
         words = " ".join(f"{name}={value}" for name, value in given.items())
-        raise ConfigError(f"got --env.set {words} for {id}; {error}") from error
+        raise ConfigError(f"got {set_flag} {words} for {id}; {error}") from error
     return typed
 
 
@@ -55,7 +59,7 @@ def _hints(task: type) -> dict[str, Any]:
         return {}
 
 
-def _convert(name: str, value: Any, hint: Any) -> Any:
+def _convert(name: str, value: Any, hint: Any, set_flag: str) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -63,7 +67,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     except ValueError:
         wanted = getattr(hint, "__name__", str(hint))
         raise ConfigError(
-            f"got --env.set {name}={value}; '{value}' is no {wanted}; give {name} a value of that type"
+            f"got {set_flag} {name}={value}; '{value}' is no {wanted}; give {name} a value of that type"
         ) from None
 
 

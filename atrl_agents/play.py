@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
     if config.seed < 0:
         raise ConfigError(f"got --seed {config.seed}; it must be at least 0; give a seed of 0 or more")
     env_config = EnvConfig(id=config.id, kwargs=config.kwargs, imports=config.imports)
-    check_env(env_config)
+    check_env(env_config, id_flag="", set_flag="--set")
     kwargs = with_typed_parameters(env_config).kwargs
     import atrl_envs
 

@@ -65,8 +65,10 @@ class MetricsFile:
 
     def open(self, keep_until: int | None) -> None:
         """Start anew, or keep the rows up to step `keep_until` and append to them."""
-        rows = [] if keep_until is None else [r for r in read_metrics(self.path) if r["step"] <= keep_until]
-        self.columns += [name for row in rows[:1] for name in row if name not in self.columns]
+        found = [] if keep_until is None else read_metrics(self.path)
+        rows = [row for row in found if row["step"] <= (keep_until or 0)]
+        names = dict.fromkeys(name for row in found for name in row)  # a row names only the cells it fills
+        self.columns += [name for name in names if name not in self.columns]
         self.seconds = rows[-1].get("seconds", 0.0) if rows else 0.0
         self._last_step = rows[-1]["step"] if rows else -1.0
         self._rewrite(rows)

@@ -19,7 +19,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from atrl_envs import keys
-from atrl_envs.options import SPLITS
+from atrl_envs.options import SPLITS, whole
 from atrl_envs.streams import generator, mix, permuted_index, split_of
 from atrl_envs.task import Problem, Task, styled_answer
 from atrl_envs.vocab import SpellingError, Vocab
@@ -64,6 +64,8 @@ class ProblemBank:
         ValueError, naming the problem, for a prompt longer than `max_prompt_length` tokens, and for a prompt,
         answer or response that the vocabulary cannot spell.
         """
+        if max_prompt_length is not None:
+            max_prompt_length = whole("max_prompt_length", max_prompt_length)
         problems = collect_problems(task, split=split, seed=seed, size=size, test_fraction=test_fraction)
         style = style or task.style
         verifier = task.verifier(vocab, style)
@@ -131,9 +133,14 @@ def collect_problems(
     """Distinct problems of a split, in a fixed order; ValueError where there is none."""
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+    seed = whole("seed", seed)
+    if isinstance(test_fraction, bool) or not isinstance(test_fraction, (int, float)):
+        raise TypeError(
+            f"test_fraction must be float, got {test_fraction!r} ({type(test_fraction).__name__})"
+        )
     if not 0 <= test_fraction <= 1:
         raise ValueError(f"test_fraction must lie in [0, 1], got {test_fraction}")
-    if size is not None and size < 1:
+    if size is not None and whole("bank_size", size) < 1:
         raise ValueError(f"bank_size must be at least 1, got {size}")
     listed = task.problems()
     if listed is None:
@@ -151,7 +158,8 @@ def collect_problems(
     if not found:
         raise ValueError(
             f"{type(task).__name__} has no problem in the split {split!r} (test_fraction={test_fraction}); "
-            "problems belong to a split by a hash of their prompt: change test_fraction or state more problems"
+            "problems belong to a split by a hash of their prompt: let the task state more problems (a wider range, a "
+            "longer file), or give another test_fraction"
         )
     return found
 

@@ -7,14 +7,27 @@ See `atrl_envs.make` for the meaning of each. Importing this loads no torch.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 SPLITS = ("train", "test")
+_SIZES = ("max_new_tokens", "num_envs", "group_size", "block_size", "num_workers")
+
+
+def whole(name: str, value: Any) -> int:
+    """`value` as an int; TypeError, naming the option, for anything that is no whole number."""
+    try:
+        if isinstance(value, bool):  # an int to Python, not to a person
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be int, got {value!r} ({type(value).__name__})") from None
 
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """Options of one env; ValueError for sizes that do not fit each other."""
+    """Options of one env; TypeError for what is no whole number, ValueError for sizes that do not fit each other."""
 
     max_new_tokens: int
     num_envs: int = 1
@@ -28,7 +41,11 @@ class EnvOptions:
     shuffle: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "num_envs", "group_size", "block_size", "num_workers"):
+        for name in (*_SIZES, "seed", "worker", "start_group"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        if not isinstance(self.shuffle, bool):
+            raise TypeError(f"shuffle must be bool, got {self.shuffle!r} ({type(self.shuffle).__name__})")
+        for name in _SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.num_envs % self.group_size:

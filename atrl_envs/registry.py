@@ -115,7 +115,12 @@ def add(spec: TaskSpec) -> None:
 
 
 def get_spec(id: str, module: str | None = None) -> TaskSpec:
-    """The spec of an id; "package:id", or `module` for an unknown id, imports first. UnknownEnvError otherwise."""
+    """The spec of an id; "package:id", or `module` for an unknown id, imports first.
+
+    UnknownEnvError for an id that is not registered, TypeError for what is no text.
+    """
+    if not isinstance(id, str):
+        raise TypeError(f"an id is a text like 'atrl/Addition-v0', got {id!r} ({type(id).__name__})")
     before, colon, name = id.rpartition(":")
     if colon:
         _import(before, id)

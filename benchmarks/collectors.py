@@ -57,10 +57,10 @@ class Workload:
 
 
 SUM_STEPS = "--env.id atrl/SumSteps-v0 --env.max-new-tokens 96 --env.set high=9 median_terms=3 max_terms=12"
-SUM_STEPS_WARMUP = "--warmup-steps 300 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.4"
+SUM_STEPS_WARMUP = "--warmup-steps 220 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.4"
 WORKLOADS = (
-    Workload("short", ("--env.id", "atrl/Addition-v0"), (64, 8), ("--warmup-steps", "400"), steps=250),
-    Workload("long-tailed", tuple(SUM_STEPS.split()), (32, 8), tuple(SUM_STEPS_WARMUP.split()), steps=24),
+    Workload("short", ("--env.id", "atrl/Addition-v0"), (64, 8), ("--warmup-steps", "400"), steps=150),
+    Workload("long-tailed", tuple(SUM_STEPS.split()), (32, 8), tuple(SUM_STEPS_WARMUP.split()), steps=18),
 )
 
 
@@ -208,10 +208,9 @@ def compare_slots(
         (whole, rows),
         (4, rows // 2),
         (4, rows // 4),
-        (4, rows // 8),
     ]
     settings = settings[3:5] if quick else settings
-    steps, skip = (4, 1) if quick else (12, 2)
+    steps, skip = (4, 1) if quick else (8, 2)
     words = [*workload.train_words(warm_model(workload, scratch, quick)), *options.train.split()]
     words += ["--mode", "sync", "--threads.trainer", "2", "--steps", str(steps)]
     seen: dict[tuple[int, int], list[dict[str, float]]] = {setting: [] for setting in settings}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -80,11 +82,13 @@ class File(Task):
 
 def _text(where: str, record: dict[str, Any], name: str, option: str) -> str:
     """A field as text: a string or a number that is there and not blank."""
-    value = record.get(name)
-    if value is None:
+    if name not in record:
         raise ValueError(
             f"{where}: no field {name!r}; it has {', '.join(map(repr, record)) or 'none'} (choose with {option}=)"
         )
+    value = record[name]
+    if value is None:
+        raise ValueError(f"{where}: the value of {name!r} is missing; fill it in, or leave the line out")
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError(
             f"{where}: {name!r} must be a text or a number, got {value!r} ({type(value).__name__})"
@@ -92,43 +96,65 @@ def _text(where: str, record: dict[str, Any], name: str, option: str) -> str:
     text = str(value)
     if not text.strip():
         raise ValueError(f"{where}: {name!r} is empty")
+    if half := next((character for character in text if "\ud800" <= character <= "\udfff"), None):
+        raise ValueError(f"{where}: {name!r} holds {half!r}, half of a character; write the character itself")
     return text
 
 
+def _read(path: str) -> str:
+    """The whole text; ValueError with file and line for bytes that are no UTF-8."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = bytes(error.object[: error.start])
+        line = 1 + before.replace(b"\r\n", b"\n").replace(b"\r", b"\n").count(b"\n")
+        byte = error.object[error.start]
+        raise ValueError(f"{path}, line {line}: not UTF-8 (byte 0x{byte:02x}); save it as UTF-8") from error
+
+
 def _json_records(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    with open(path, encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            where = f"{path}, line {number}"
-            if not line.strip():
-                continue
-            try:
-                # A number keeps the digits that the file gives it.
-                record = json.loads(line, parse_float=str)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
-            if not isinstance(record, dict):
-                got = line.strip()[:60]
-                raise ValueError(
-                    f'{where}: wanted an object like {{"prompt": ..., "answer": ...}}, got {got}'
-                )
-            yield where, record
+    for number, line in enumerate(io.StringIO(_read(path), newline=None), start=1):
+        where = f"{path}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            # A number keeps the digits that the file gives it.
+            record = json.loads(line, parse_float=str)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
+        except ValueError as error:  # Python reads no integer of so many digits
+            raise ValueError(f"{where}: a number is too long; write it in fewer digits: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"{where}: nested too deeply; write one flat object a line") from error
+        if not isinstance(record, dict):
+            got = line.strip()[:60]
+            raise ValueError(f'{where}: wanted an object like {{"prompt": ..., "answer": ...}}, got {got}')
+        yield where, record
 
 
 def _csv_records(path: str, separator: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    with open(path, encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, delimiter=separator, strict=True)
-        where = f"{path}, line 1"
+    header: list[str] = []
+    for where, row in _csv_rows(path, separator):
+        if not header:
+            header = row
+        elif len(row) > len(header):
+            raise ValueError(f"{where}: more columns than the header; quote fields that hold {separator!r}")
+        else:
+            yield where, dict(itertools.zip_longest(header, row))
+
+
+def _csv_rows(path: str, separator: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows that are not blank, each with the line that it starts in: a quoted field may run over several."""
+    reader = csv.reader(io.StringIO(_read(path), newline=""), delimiter=separator, strict=True)
+    while True:
+        where = f"{path}, line {reader.line_num + 1}"
         try:
-            _ = reader.fieldnames
-            while True:
-                where = f"{path}, line {reader.line_num + 1}"  # a quoted field may run over several
-                record = next(reader, None)
-                if record is None:
-                    return
-                if None in record:
-                    raise ValueError(
-                        f"{where}: more columns than the header; quote fields that hold {separator!r}"
-                    )
-                yield where, record
+            row = next(reader, None)
         except csv.Error as error:
             raise ValueError(f"{where}: not CSV: {error}") from error
+        if row is None:
+            return
+        if row:
+            yield where, row

@@ -35,15 +35,15 @@ class SumSteps(Task):
 
     def __post_init__(self) -> None:
         check_range(self.low, self.high)
-        if self.max_terms < 2 or self.median_terms <= 0 or self.spread < 0:
+        if not (self.max_terms >= 2 and 0 < self.median_terms < math.inf and 0 <= self.spread < math.inf):
             raise ValueError(
-                "SumSteps wants max_terms >= 2, median_terms > 0 and spread >= 0, got "
+                "SumSteps wants max_terms >= 2, a finite median_terms > 0 and a finite spread >= 0, got "
                 f"max_terms={self.max_terms}, median_terms={self.median_terms}, spread={self.spread}"
             )
 
     def problem(self, rng: numpy.random.Generator) -> Problem:
-        drawn = round(rng.lognormal(math.log(self.median_terms), self.spread))
-        terms = draw(rng, self.low, self.high, min(max(drawn, 2), self.max_terms))
+        drawn = rng.lognormal(math.log(self.median_terms), self.spread)  # infinite where the spread is huge
+        terms = draw(rng, self.low, self.high, max(round(min(drawn, self.max_terms)), 2))
         return Problem(
             prompt="+".join(map(str, terms)) + "=", answer=str(sum(terms)), response=_worked_out(terms)
         )

@@ -155,8 +155,16 @@ def test_resume_takes_the_runs_own_settings(trained: list[TrainConfig], tmp_path
         ("eval taken", "no checkpoint"),
         ("eval done --samples-per-prompt 0", "--samples-per-prompt 0"),
         ("eval done --env.set hihg=1", "'high'"),
-        ("play atrl/Adition-v0", "atrl/Addition-v0"),
-        ("check atrl/Addition-v0 --set hihg=3", "'high'"),
+        ("play atrl/Adition-v0", "got atrl/Adition-v0; "),
+        ("play --set high=x", "got --set high=x; "),
+        ("check atrl/Addition-v0 --set hihg=3", "got --set hihg=3 for"),
+        ("check atrl/Adition-v0", "got atrl/Adition-v0; "),
+        ("play atrl/File-v0 --set path=latin.csv", "latin.csv, line 2: not UTF-8"),
+        ("train --env.set high=99999999999999999999999999", "high < 2**63"),
+        ("train --loss.clip-high nan", "--loss.clip-high nan"),
+        ("train --env.num-envs 7", "--env.num-envs 7"),
+        ("train --model taken", "it is a run"),
+        ("train --out bad.toml/run", "bad.toml is a file"),
         ("plot nowhere", "no metrics.csv"),
         ("plot", "without a run"),
         ("new 3d", "cannot name a module"),
@@ -173,6 +181,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
     config_file.save(GRPOConfig(), tmp_path / "done")
     (tmp_path / "done" / "checkpoint" / "config.json").write_text("{}")
     (tmp_path / "bad.toml").write_text("stepss = 3")
+    (tmp_path / "latin.csv").write_bytes("prompt,answer\nZoë,1\n".encode("latin-1"))
     assert cli.main(words.split()) == 2
     out, error = capsys.readouterr()
     assert error.startswith("atrl: ")

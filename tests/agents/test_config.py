@@ -17,7 +17,16 @@ import atrl_envs
 from atrl_agents import config as config_module
 from atrl_agents import config_file
 from atrl_agents.complaints import ConfigError, bad_input
-from atrl_agents.config import EnvConfig, GRPOConfig, OptimConfig, ThreadsConfig, TinyConfig, TrainConfig
+from atrl_agents.config import (
+    EnvConfig,
+    GRPOConfig,
+    GRPOLossConfig,
+    OptimConfig,
+    ThreadsConfig,
+    TinyConfig,
+    TrainConfig,
+    WarmupConfig,
+)
 from atrl_agents.config_check import check, new_folder, resolve
 from atrl_agents.parameters import parse_value, typed_parameters
 
@@ -48,7 +57,7 @@ def settings(**kwargs: Any) -> GRPOConfig:
 def test_sync_and_async_derive_what_is_not_given() -> None:
     sync, other = GRPOConfig(mode="sync"), GRPOConfig(mode="async")
     assert (sync.staleness_limit, sync.workers) == (0, 0)
-    assert (other.staleness_limit, other.workers) == (2, 1)
+    assert (other.staleness_limit, other.workers) == (1, 1)
     assert GRPOConfig(max_staleness=0).staleness_limit == 0
     assert GRPOConfig(prompts_per_batch=4, samples_per_prompt=3).num_envs == 12
     assert GRPOConfig(num_workers=2, env=EnvConfig(num_envs=10)).envs_per_worker == 5
@@ -150,7 +159,19 @@ def test_an_unknown_algorithm_in_a_file(tmp_path: Path) -> None:
         (GRPOConfig(mode="sync", num_workers=2), r"--num-workers 2; sync mode"),
         (GRPOConfig(num_workers=0), r"--num-workers 0; async mode"),
         (GRPOConfig(tiny=TinyConfig(width=100, heads=3)), r"--tiny\.width 100; .*multiple of 6"),
-        (GRPOConfig(num_workers=3, env=EnvConfig(num_envs=32)), r"--env\.num-envs 32; .*multiple of 3"),
+        (GRPOConfig(num_workers=3, env=EnvConfig(num_envs=32)), r"--env\.num-envs 32; .*multiple of 24"),
+        (GRPOConfig(env=EnvConfig(num_envs=7)), r"--env\.num-envs 7; .*groups of 8; .*multiple of 8"),
+        (GRPOConfig(num_workers=2, prompts_per_batch=3), r"--num-workers 2; 24 slots .*multiple of 16"),
+        (GRPOConfig(loss=GRPOLossConfig(clip_low=-1.0)), r"--loss\.clip-low -1\.0; .*at least 0"),
+        (GRPOConfig(loss=GRPOLossConfig(clip_low=1.0)), r"--loss\.clip-low 1\.0; .*below 1"),
+        (GRPOConfig(loss=GRPOLossConfig(clip_high=-0.1)), r"--loss\.clip-high -0\.1"),
+        (GRPOConfig(loss=GRPOLossConfig(clip_high=float("nan"))), r"--loss\.clip-high nan"),
+        (GRPOConfig(loss=GRPOLossConfig(clip_high=float("inf"))), r"--loss\.clip-high inf; .*finite"),
+        (GRPOConfig(loss=GRPOLossConfig(advantage="rlo")), r"--loss\.advantage rlo; .*rloo"),  # type: ignore[arg-type]
+        (GRPOConfig(optim=OptimConfig(weight_decay=float("inf"))), r"--optim\.weight-decay inf; .*finite"),
+        (GRPOConfig(warmup=WarmupConfig(weight_decay=-1.0)), r"--warmup\.weight-decay -1\.0"),
+        (GRPOConfig(warmup=WarmupConfig(until=float("nan"))), r"--warmup\.until nan"),
+        (GRPOConfig(temperature=float("inf")), r"--temperature inf"),
         (GRPOConfig(model="tyni"), r"--model tyni; .*'tiny'"),
         (GRPOConfig(loggers=("tensorbord",)), r"--loggers tensorbord; .*tensorboard"),
         (GRPOConfig(resume=True), r"--resume without a folder.*--out"),
@@ -171,6 +192,7 @@ def test_good_settings_pass() -> None:
     check(GRPOConfig())
     check(GRPOConfig(mode="sync", steps=0, warmup_steps=0))
     check(GRPOConfig(num_workers=2))
+    check(GRPOConfig(warmup=WarmupConfig(until=float("inf"))))
 
 
 def test_a_logger_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +222,40 @@ def test_run_folders(tmp_path: Path) -> None:
         check(GRPOConfig(out=other, overwrite=True))
     with pytest.raises(ConfigError, match="file of that name"):
         check(GRPOConfig(out=other / "thesis.tex"))
+
+
+def test_a_run_folder_must_have_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "thesis.tex"
+    file.touch()
+    check(GRPOConfig(out=tmp_path / "new" / "run"))
+    for out in (file / "run", file / "deep" / "run"):
+        with pytest.raises(ConfigError, match=r"--out .*thesis\.tex is a file and no folder"):
+            check(GRPOConfig(out=out))
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    for out in (tmp_path, tmp_path / "new" / "run"):
+        with pytest.raises(ConfigError, match="you may not write in"):
+            check(GRPOConfig(out=out))
+
+
+def test_a_model_is_no_run(tmp_path: Path) -> None:
+    run, model = tmp_path / "run", tmp_path / "run" / "checkpoint"
+    model.mkdir(parents=True)
+    config_file.save(GRPOConfig(), run)
+    with pytest.raises(ConfigError, match="saved no checkpoint/"):
+        check(GRPOConfig(model=str(run)))
+    (model / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="did you mean .*run/checkpoint"):
+        check(GRPOConfig(model=str(run)))
+    for text, message in (
+        ("{}", "names no model_type"),
+        ("[]", "names no model_type"),
+        ("{", "cannot be read"),
+    ):
+        (model / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            check(GRPOConfig(model=str(model)))
+    (model / "config.json").write_text('{"model_type": "qwen2"}')
+    check(GRPOConfig(model=str(model)))
 
 
 def test_resolve_names_the_folder_and_types_the_parameters(

@@ -139,6 +139,19 @@ def test_resume_drops_later_rows_and_goes_on(tmp_path: Path) -> None:
     assert [sample["prompt"] for sample in read_samples(tmp_path / SAMPLES)] == ["1", "2", "3", "again"]
 
 
+def test_resume_keeps_columns_that_the_first_row_leaves_empty(tmp_path: Path) -> None:
+    with reporter(tmp_path) as report:
+        report.start({})
+        report.step(0, {"accuracy": 0.5})
+        report.step(1, {"extra": 1.5})
+        report.step(2, {"late": 2.5})
+    with reporter(tmp_path, resume=True) as report:
+        report.start({}, step=1)
+    rows = list(csv.DictReader((tmp_path / METRICS).open()))
+    assert [row["extra"] for row in rows] == ["", "1.5"]
+    assert list(rows[0]) == [*COLUMNS, "extra", "late"]
+
+
 def test_torn_last_lines_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / METRICS
     path.write_text("step,loss\n1,0.5\n2,0.2")

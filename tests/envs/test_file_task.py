@@ -79,7 +79,10 @@ GOOD = {"prompt": "1+1=", "answer": "2"}
             r"data.jsonl, line 2: no field 'answer'; it has 'prompt' \(choose with answer_field=\)",
         ),
         ({"answer": "4"}, "data.jsonl, line 2: no field 'prompt'"),
-        ({"prompt": "2+2=", "answer": None}, "line 2: no field 'answer'"),
+        ({"prompt": "2+2=", "answer": None}, "line 2: the value of 'answer' is missing"),
+        ('{"prompt": "2+2=", "answer": ' + "1" * 5000 + "}", "data.jsonl, line 2: a number is too long"),
+        ("[" * 100_000 + "]" * 100_000, "data.jsonl, line 2: nested too deeply"),
+        ('{"prompt": "\\ud800", "answer": "4"}', "data.jsonl, line 2: 'prompt' holds .* half of a character"),
         ({"prompt": "2+2=", "answer": " "}, "line 2: 'answer' is empty"),
         ({"prompt": "2+2=", "answer": ["4"]}, r"line 2: 'answer' must be a text or a number, got \['4'\]"),
         ({"prompt": "2+2=", "answer": True}, "line 2: 'answer' must be a text or a number, got True"),
@@ -98,7 +101,11 @@ def test_malformed_lines_are_named(tmp_path: Path, record: Any, message: str) ->
     ("text", "message"),
     [
         ("prompt,answr\n1+1=,2\n", "data.csv, line 2: no field 'answer'; it has 'prompt', 'answr'"),
-        ("prompt,answer\n1+1=,2\n2+2=\n", "data.csv, line 3: no field 'answer'"),
+        ("prompt,answer\n1+1=,2\n2+2=\n", "data.csv, line 3: the value of 'answer' is missing"),
+        ("\nprompt,answer\n\n1+1=,2\n\n\n2+2=\n", "data.csv, line 7: the value of 'answer' is missing"),
+        ('prompt,answer\n"1\n+1=",2\n\n"2\n+2="\n', "data.csv, line 5: the value of 'answer' is missing"),
+        ('prompt,answer\n1+1=,2\n\n"2+2="x,4\n', "data.csv, line 4: not CSV"),
+        ("prompt,answer\n1+1=,2\n\n1+1=,3\n", "data.csv, line 4: the prompt of .*line 2 again"),
         ("prompt,answer\n1+1=,2,3\n", "data.csv, line 2: more columns than the header"),
         ('prompt,answer\n"1+1=,2\n', "data.csv, line 2: not CSV"),
         ("prompt,answer\n", "data.csv: no problems in it"),
@@ -116,3 +123,29 @@ def test_wrong_paths_are_named(tmp_path: Path) -> None:
         make(str(tmp_path / "nothing.jsonl"))
     with pytest.raises(ValueError, match=r"wanted a file named \.jsonl"):
         make(str(tmp_path / "data.parquet"))
+
+
+@pytest.mark.parametrize(("name", "line"), [("a.jsonl", 2), ("a.csv", 3), ("a.tsv", 3)])
+def test_bytes_that_are_no_utf8_are_named(tmp_path: Path, name: str, line: int) -> None:
+    path = tmp_path / name
+    separator = "\t" if name.endswith("tsv") else ","
+    rows = [f"prompt{separator}answer", f"1+1={separator}2", f"Zoë: 2+2={separator}4"]
+    if name == "a.jsonl":
+        rows = ['{"prompt": "1+1=", "answer": "2"}', '{"prompt": "Zoë: 2+2=", "answer": "4"}']
+    path.write_bytes("\r\n".join(rows).encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"{name}, line {line}: not UTF-8 \(byte 0xeb\); save it as UTF-8"):
+        make(str(path))
+    path.write_bytes("\r\n".join(rows).encode("utf-16"))
+    with pytest.raises(ValueError, match=rf"{name}, line 1: not UTF-8 .*save it as UTF-8"):
+        make(str(path))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_any_editor_ends_them(tmp_path: Path, end: str) -> None:
+    lines, table = tmp_path / "a.jsonl", tmp_path / "a.csv"
+    lines.write_bytes(
+        end.join(['{"prompt": "1=", "answer": "1"}', '{"prompt": "2=", "answer": "2"}']).encode()
+    )
+    table.write_bytes(end.join(["prompt,answer", "1=,1", "2=,2"]).encode())
+    for path in (lines, table):
+        assert make(str(path)).bank.prompt_texts == ["1=", "2="]

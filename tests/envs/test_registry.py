@@ -90,6 +90,16 @@ def test_an_unknown_id_names_near_ids_and_the_import() -> None:
         ({"hgih": 5}, TypeError, "Addition has no parameter 'hgih'; did you mean 'high'"),
         ({"high": 1.5}, TypeError, "high must be int, got 1.5"),
         ({"low": 5, "high": 4}, ValueError, "low <= high"),
+        ({"high": 10**26}, ValueError, r"-2\*\*63 <= high < 2\*\*63.*got high=1000"),
+        ({"low": -(2**63) - 1}, ValueError, r"got low=-9223372036854775809"),
+        ({"seed": "a"}, TypeError, "seed must be int, got 'a' .str"),
+        ({"seed": 1.5}, TypeError, "seed must be int, got 1.5 .float"),
+        ({"num_envs": True}, TypeError, "num_envs must be int, got True"),
+        ({"num_envs": "4"}, TypeError, "num_envs must be int, got '4'"),
+        ({"shuffle": "no"}, TypeError, "shuffle must be bool, got 'no'"),
+        ({"bank_size": "5"}, TypeError, "bank_size must be int"),
+        ({"max_prompt_length": "5"}, TypeError, "max_prompt_length must be int"),
+        ({"test_fraction": "5"}, TypeError, "test_fraction must be float"),
         (
             {"max_prompt_length": 4},
             ValueError,
@@ -100,6 +110,23 @@ def test_an_unknown_id_names_near_ids_and_the_import() -> None:
 def test_bad_options_are_named(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         atrl_envs.make("atrl/Addition-v0", **options)
+
+
+@pytest.mark.parametrize("id", [None, 3, atrl_envs.Task])
+def test_an_id_is_a_text(id: Any) -> None:
+    with pytest.raises(TypeError, match="an id is a text like 'atrl/Addition-v0', got"):
+        atrl_envs.make(id)
+
+
+def test_the_widest_ranges() -> None:
+    for name in ("Addition", "Subtraction", "Multiplication", "SumSteps"):
+        env = atrl_envs.make(f"atrl/{name}-v0", low=-(2**63), high=2**63 - 1, bank_size=3)
+        assert len(env.bank) == 3
+    many = atrl_envs.get_spec("atrl/Addition-v0").build_task(operands=10**12)
+    assert many.problems() is None  # and nobody works out 90 ** 10 ** 12
+    with pytest.raises(ValueError, match="finite spread"):
+        atrl_envs.make("atrl/SumSteps-v0", spread=float("inf"))
+    assert len(atrl_envs.make("atrl/SumSteps-v0", spread=1e4, bank_size=20).bank) == 20
 
 
 def test_sizes_are_checked_where_the_maker_is_made() -> None:
