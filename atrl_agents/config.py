@@ -60,7 +60,7 @@ class EnvConfig:
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="import", prefix_name=False)
     ] = ()
     """A module of yours to import first, since importing it registers your tasks."""
-    block_size: int = 4
+    block_size: int = 16
     """Tokens per env step and slot; changes speed, never episodes."""
     num_envs: int | None = None
     """Slots over all workers. None: one for every completion of a batch."""
@@ -184,7 +184,7 @@ class TrainConfig:
     """Groups per update."""
     samples_per_prompt: int = 8
     """Completions per group."""
-    micro_batch_tokens: int = 16384
+    micro_batch_tokens: int = 2048
     """Most tokens (rows x padded length) in one forward-backward pass."""
     temperature: float = 1.0
     """Of the distribution that is sampled and trained; evaluation is greedy."""

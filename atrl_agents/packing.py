@@ -108,23 +108,23 @@ def _ragged(count: Tensor) -> _Ragged:
 def rows_sharing_prompts(
     group: Tensor, prompt_length: Tensor, length: Tensor, *, linear_cost: float, attention_cost: float
 ) -> Tensor:
-    """Choose for each group whether its samples share a packed row: `row` `[N]` for `Packing.of`.
+    """Choose whether the groups of a pass share their prompts' computation: `row` `[N]` for `Packing.of`.
 
-    Sharing saves the repeated prompts but attends over the whole packed row. Costs are floating-point
-    operations per token (`linear_cost`) and per pair of query and key (`attention_cost`). Groups must be
-    contiguous.
+    Sharing saves the repeated prompts but attends over whole packed rows and pads to the longest of them. Either
+    all groups share or none: mixed, the single rows would be padded to the packed ones. Costs are floating-point
+    operations per token (`linear_cost`) and per pair of query and key (`attention_cost`), padding included.
+    Groups must be contiguous.
     """
     new = torch.ones_like(group, dtype=torch.bool)
     new[1:] = group[1:] != group[:-1]
-    index = new.long().cumsum(0) - 1  # group number of each sample, 0..P-1
-    groups = int(index[-1]) + 1
-    own = (length - 1).double()
+    shared_row = new.long().cumsum(0) - 1
+    fed = length - prompt_length - 1
+    packed = prompt_length[new].index_add(0, shared_row, fed)  # tokens of each packed row
 
-    def total(values: Tensor) -> Tensor:
-        return torch.zeros(groups, dtype=torch.float64, device=group.device).index_add_(0, index, values)
+    def cost(rows: int, width: float) -> float:
+        return rows * width * (linear_cost + width * attention_cost)
 
-    apart = total(own * linear_cost + own * own * attention_cost)
-    packed = total((length - prompt_length - 1).double()) + prompt_length[new].double()
-    shared = packed * linear_cost + packed * packed * attention_cost
-    starts = new | (apart <= shared)[index]
-    return starts.long().cumsum(0) - 1
+    apart = cost(group.shape[0], float((length - 1).max()))
+    if cost(packed.shape[0], float(packed.max())) < apart:
+        return shared_row
+    return torch.arange(group.shape[0], device=group.device)

@@ -189,7 +189,7 @@ class Run:
         if config.eval_every and self.step % config.eval_every == 0 and self.step < config.steps:
             metrics["accuracy"] = self.evaluator(self.model, on_block=self.interrupts.check).accuracy
         self.report.step(self.step, metrics | {keys.VERSION: self.step})
-        if self.step % config.log_every == 0:
+        if self.step % config.log_every == 0 or self.step == config.steps:
             self.report.sample(self.step, self._sample(batch))
         if config.save_every and self.step % config.save_every == 0:
             self._save()

@@ -94,7 +94,9 @@ def test_a_packed_row_holds_the_prompt_once_and_not_the_last_tokens():
 
 def test_sharing_is_chosen_where_it_is_cheaper():
     group = torch.tensor([0, 0, 1, 1])
-    prompt_length = torch.tensor([50, 50, 1, 1])
-    length = torch.tensor([52, 52, 80, 80])
-    row = rows_sharing_prompts(group, prompt_length, length, linear_cost=1.0, attention_cost=0.1)
-    assert row.tolist() == [0, 0, 1, 2]
+    long_prompts, long_responses = torch.tensor([50, 50, 40, 40]), torch.tensor([1, 1, 1, 1])
+    costs = {"linear_cost": 1.0, "attention_cost": 0.1}
+    # packed: 2 rows of 52 at most; apart: 4 rows of 51
+    assert rows_sharing_prompts(group, long_prompts, long_prompts + 2, **costs).tolist() == [0, 0, 1, 1]
+    # packed: 2 rows of 157; apart: 4 rows of 79: the longer rows cost more attention than the prompts would
+    assert rows_sharing_prompts(group, long_responses, long_responses + 79, **costs).tolist() == [0, 1, 2, 3]
