@@ -60,4 +60,4 @@ def test_an_own_environment_trains_and_is_evaluated(tmp_path):
         "eval", "run/checkpoint", "--env.id", "my/Doubling-v0", "--import", "my_tasks", "--env.set", "limit=400",
         "--problems", "20", "--samples-per-prompt", "4",
     )  # fmt: skip
-    assert "accuracy" in output and "pass@4" in output, output
+    assert "accuracy" in output and "pass at k" in output, output
