@@ -42,6 +42,8 @@ class Contest:
     warmup: tuple[str, ...]
     updates: int
     peers: dict[str, tuple[str, ...]]
+    lr: float  # of the runs to the target, constant
+    ahead: int  # largest staleness of our asynchronous runs
     skip: int = 2
 
     @property
@@ -63,18 +65,22 @@ CONTESTS = (
         warmup=("--warmup-steps", "1200", "--warmup.until", "0.5", "--warmup.anneal-steps", "20"),
         updates=32,
         peers={"trl": ()},
+        lr=2e-4,
+        ahead=1,
     ),
     Contest(
         name="long-tailed",
         env_id="atrl/SumSteps-v0",
         task={"high": 9, "median_terms": 3, "max_terms": 12, "max_new_tokens": 96},
         warmup=tuple(
-            "--warmup-steps 500 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.5 "
+            "--warmup-steps 800 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.7 "
             "--warmup.anneal-steps 30".split()
         ),
         updates=5,
         skip=1,
         peers={"trl tuned": TUNED, "trl tuned, sorted": (*TUNED, "--sort-prompts")},
+        lr=1e-4,
+        ahead=4,  # a batch whose longest responses are still being written lets two more begin
     ),
 )
 OURS = {
@@ -98,10 +104,8 @@ class Options:
     """Run TRL too."""
     target: float = 0.9
     """Held-out greedy accuracy to reach."""
-    limit: float = 90.0
+    limit: float = 400.0
     """Seconds of training after which a side is taken not to reach it."""
-    lr: float = 2e-4
-    """Learning rate of the runs to the target, constant."""
     eval_every: int = 5
     """Updates between two evaluations of the runs to the target, on every side."""
     eval_problems: int = 256
@@ -130,7 +134,7 @@ def main(options: Options) -> None:
                 result["accuracy"] += to_target(contest, scratch, options)
             title = f"Seconds of training to {options.target:.0%} held-out accuracy"
             print(f"\n### {title}\n\n" + harness.table(result["accuracy"]), flush=True)
-    result["settings"] = {"prompts": PROMPTS, "samples": SAMPLES, "lr": options.lr}
+    result["settings"] = {"prompts": PROMPTS, "samples": SAMPLES, "target": options.target}
     result["settings"] |= {"eval_every": options.eval_every, "eval_problems": options.eval_problems}
     print(f"\n{harness.write('pipeline-quick' if options.quick else 'pipeline', result)}")
 
@@ -154,6 +158,7 @@ def our_words(contest: Contest, scratch: Path, mode: str, lr: float) -> list[str
     return [
         *("--model", str(scratch / contest.name / "checkpoint"), *contest.env_words, "--warmup-steps", "0"),
         *("--prompts-per-batch", str(PROMPTS), "--samples-per-prompt", str(SAMPLES), *OURS[mode]),
+        *(("--max-staleness", str(contest.ahead)) if "async" in OURS[mode] else ()),
         *("--optim.learning-rate", str(lr), "--optim.schedule", "constant", "--optim.ramp-steps", "1"),
         *("--optim.betas", "0.9", "0.999", "--save-every", "0", "--log-every", "1000000"),
     ]
@@ -238,11 +243,11 @@ def to_target(contest: Contest, scratch: Path, options: Options) -> list[dict[st
     for repetition in range(1 if options.quick else options.accuracy_repetitions):
         shared = ("--eval-every", str(options.eval_every), "--eval-problems", str(options.eval_problems))
         for mode in OURS:
-            words = [*our_words(contest, scratch, mode, options.lr), *shared, "--seed", str(repetition)]
+            words = [*our_words(contest, scratch, mode, contest.lr), *shared, "--seed", str(repetition)]
             words += options.train.split()
             out = scratch / f"{contest.name}-{mode.split()[1]}-{repetition}"
             seen.setdefault(mode, []).append(watch(atrl(out, words), out, options.target, limit))
-        more = ("--lr", str(options.lr), "--seconds", str(limit), "--target", str(options.target))
+        more = ("--lr", str(contest.lr), "--seconds", str(limit), "--target", str(options.target))
         more += ("--updates", "2000", "--seed", str(repetition), *shared)
         for name, tuned in list(contest.peers.items())[-1:] if options.peers else ():
             record = peer_run(contest, scratch, options, (*more, *tuned))

@@ -81,14 +81,11 @@ class SlotCache(Cache):
         for layer, (keys, values) in zip(self.layers, tensors, strict=True):
             layer.keys, layer.values, layer.is_initialized = keys, values, True
 
-    def append(self, other: SlotCache) -> None:
-        """Add another working set's rows after these; both have the same room."""
-        self.replace(
-            [
-                (torch.cat([k, other_k]), torch.cat([v, other_v]))
-                for (k, v), (other_k, other_v) in zip(self.tensors(), other.tensors(), strict=True)
-            ]
-        )
+    def write(self, rows: Tensor, other: SlotCache) -> None:
+        """Put the first columns of another working set's rows in these rows of this one."""
+        for (k, v), (other_k, other_v) in zip(self.tensors(), other.tensors(), strict=True):
+            k[rows, :, : other.end] = other_k[:, :, : other.end]
+            v[rows, :, : other.end] = other_v[:, :, : other.end]
 
     def select(self, rows: Tensor) -> None:
         """Keep (or repeat) the rows named by an index tensor."""
@@ -97,50 +94,48 @@ class SlotCache(Cache):
 
 @dataclass
 class Memo:
-    """What each of B slots holds: keys and values of `cached` tokens of `episode` under `version`.
+    """What is cached for each of B slots: `cached` tokens of `episode` under `version`, in row `place` of `layers`.
 
-    `episode` is -1 where a slot holds nothing. The tensors are made at the first `store`.
+    `episode` is -1 where nothing is. The tensors are those that the last block worked in; nothing is copied to
+    keep them.
     """
 
     episode: Tensor
     cached: Tensor
     version: Tensor
+    place: Tensor
     layers: list[tuple[Tensor, Tensor]] | None = None
 
     @classmethod
     def empty(cls, slots: int, device: torch.device) -> Memo:
         none = torch.full((slots,), -1, dtype=torch.int64, device=device)
-        return cls(episode=none, cached=none.clone(), version=none.clone())
+        return cls(episode=none, cached=none.clone(), version=none.clone(), place=none.clone())
 
     def drop(self) -> None:
         """Forget everything (the next block computes each row from its tokens)."""
         self.episode.fill_(-1)
+        self.layers = None
 
-    def load(self, rows: Tensor, end: int, room: int) -> list[tuple[Tensor, Tensor]]:
-        """Copies of the given slots' first `end` columns, in tensors with `room` columns."""
+    def load(self, slots: Tensor, end: int, room: int) -> list[tuple[Tensor, Tensor]]:
+        """Copies of the rows of these slots, at least `room` columns wide, of which the first `end` are kept.
+
+        The row of a slot without a memo is arbitrary, and finite.
+        """
         assert self.layers is not None
+        place = torch.where(self.episode[slots] < 0, 0, self.place[slots])
 
         def take(stored: Tensor) -> Tensor:
-            work = stored.new_empty(rows.shape[0], stored.shape[1], room, stored.shape[3])
-            work[:, :, :end] = (
-                stored[rows, :, :end] if rows.shape[0] < stored.shape[0] else stored[:, :, :end]
-            )
-            work[:, :, end:] = 0  # masked, but a NaN there would still spread through 0 * NaN
+            if stored.shape[2] >= room:
+                return stored.index_select(0, place)
+            work = stored.new_zeros(slots.shape[0], stored.shape[1], room, stored.shape[3])
+            end_here = min(end, stored.shape[2])
+            work[:, :, :end_here] = stored[place, :, :end_here]
             return work
 
         return [(take(k), take(v)) for k, v in self.layers]
 
-    def store(self, rows: Tensor, tensors: list[tuple[Tensor, Tensor]], end: int, capacity: int) -> None:
-        """Write back the first `end` columns of the working rows into their slots."""
-        if self.layers is None:
-            slots = self.episode.shape[0]
-            self.layers = [
-                (
-                    k.new_zeros(slots, k.shape[1], capacity, k.shape[3]),
-                    v.new_zeros(slots, v.shape[1], capacity, v.shape[3]),
-                )
-                for k, v in tensors
-            ]
-        for (keys, values), (k, v) in zip(self.layers, tensors, strict=True):
-            keys[rows, :, :end] = k[:, :, :end]
-            values[rows, :, :end] = v[:, :, :end]
+    def keep(self, slots: Tensor, rows: Tensor, tensors: list[tuple[Tensor, Tensor]]) -> None:
+        """From now on these slots are in these rows of the tensors, and no other slot has a memo."""
+        self.layers = tensors
+        self.episode.fill_(-1)
+        self.place[slots] = rows

@@ -24,12 +24,14 @@ from atrl_envs.vocab import Vocab
 
 from ..heads import logits_at
 from ..log_probs import ResponseLogProbs, response_log_probs
+from .bands import banded, bands_of
 from .sampling import sample
 from .slots import Memo, SlotCache
 
 InFlight = Literal["keep", "recompute"]
 _EPISODE_STRIDE = 1 << 20  # members of a group, at most; (group, member) -> one episode number
 NO_WEIGHTS = -1  # the version of a policy that waits for its first publication
+_ROUND = 32  # columns of the working cache come in multiples of this, so that it is seldom made anew
 _COMPACT_BELOW = 0.8  # share of live rows under which the working cache is rewritten without the others
 
 
@@ -213,7 +215,7 @@ class TransformersPolicy(TensorDictModuleBase):
             rows.length = rows.length + rows.live.long()  # a row that ended stays where it is
             rows.live = rows.live & (token != self.vocab.eos_id) & (rows.length < rows.limit)
             if k + 1 == self.block_size:
-                self._close(rows, cache, size)
+                self._close(rows, cache)
                 break
             live = int(rows.live.sum())
             if live == 0:
@@ -240,55 +242,48 @@ class TransformersPolicy(TensorDictModuleBase):
         """
         memo = self.memo
         assert memo is not None
+        rows = rows.take(rows.length.argsort(stable=True))
         hit = (memo.episode[rows.slot] == _episode(rows)) & (memo.cached[rows.slot] == rows.length - 1)
         if self.in_flight == "recompute":
             hit &= memo.version[rows.slot] == self.version
         longest = int(rows.length.max())
-        room = min(longest + self.block_size, tokens.shape[1])
-        hits, misses = rows.take(hit.nonzero().squeeze(-1)), rows.take((~hit).nonzero().squeeze(-1))
-        parts: list[tuple[SlotCache, Tensor]] = []
-        if hits.slot.numel():
-            cache = SlotCache(self.num_layers, room)
-            end = int(hits.length.max())
-            cache.replace(memo.load(hits.slot, end - 1, room))
-            cache.end = end - 1
-            last = tokens[hits.slot, hits.length - 1]
-            parts.append((cache, self._step(cache, last, hits.length - 1)))
-        if misses.slot.numel():
-            parts.append(self._prefill(tokens, problem, misses, room))
-        cache, logits = parts[0]
-        if len(parts) == 2:
-            other, other_logits = parts[1]
-            cache.append(other)
-            logits = torch.cat([logits, other_logits])
-            rows = _Rows(
-                *(torch.cat([getattr(hits, f.name), getattr(misses, f.name)]) for f in fields(_Rows))
-            )
-        cache.end = longest
-        return rows, cache, logits
+        room = min(-(-(longest + self.block_size) // _ROUND) * _ROUND, tokens.shape[1])
+        misses = (~hit).nonzero().squeeze(-1)
+        if misses.numel() == rows.slot.numel():
+            cache, logits = self._prefill(tokens, problem, rows, rows.length, room)
+            cache.end = longest
+            return rows, cache, logits
+        cache = SlotCache(self.num_layers, room)
+        cache.replace(memo.load(rows.slot, longest - 1, room))
+        rest = rows.take(misses)
+        if misses.numel() and int(rest.length.max()) > 1:
+            # All but the last token, which goes through the model together with that of the other rows.
+            fresh, _ = self._prefill(tokens, problem, rest, rest.length - 1, int(rest.length.max()) - 1)
+            cache.write(misses, fresh)
+        cache.end = longest - 1
+        return rows, cache, self._step(cache, tokens[rows.slot, rows.length - 1], rows.length - 1)
 
-    def _prefill(self, tokens: Tensor, problem: Tensor, rows: _Rows, room: int) -> tuple[SlotCache, Tensor]:
-        """Compute rows from their tokens; rows that start the same problem share one computation."""
+    def _prefill(
+        self, tokens: Tensor, problem: Tensor, rows: _Rows, upto: Tensor, room: int
+    ) -> tuple[SlotCache, Tensor]:
+        """Compute the first `upto` [n] tokens of rows; rows that start the same problem share one computation."""
         slot = rows.slot
         fresh = rows.length == rows.prompt_length
         key = torch.where(fresh, problem[slot], -1 - slot)
         distinct, inverse = torch.unique(key, return_inverse=True)
-        first = torch.empty_like(distinct).scatter_(
-            0, inverse, torch.arange(slot.shape[0], device=slot.device)
-        )
-        width = int(rows.length.max())
+        order = torch.arange(slot.shape[0], device=slot.device)
+        first = torch.empty_like(distinct).scatter_(0, inverse, order)
+        width = int(upto.max())
         cache = SlotCache(self.num_layers, room)
         cache.end = width
         # Right-padded and causal: a real token never sees the padding after it, so no mask is needed.
         # What the padding leaves in the cache lies beyond the row's length, where decoding masks it.
         ids = tokens[slot[first], :width]
-        last = torch.arange(first.shape[0], device=slot.device) * width + rows.length[first] - 1
+        last = torch.arange(first.shape[0], device=slot.device) * width + (upto[first] - 1).clamp(min=0)
         with logits_at(self.model, last):
             logits = self.model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0]
         self.forwards += 1
-        if distinct.shape[0] < slot.shape[0] or not torch.equal(
-            inverse, torch.arange(slot.shape[0], device=slot.device)
-        ):
+        if distinct.shape[0] < slot.shape[0] or not torch.equal(inverse, order):
             cache.select(inverse)
             logits = logits.index_select(0, inverse)
         return cache, logits
@@ -298,26 +293,25 @@ class TransformersPolicy(TensorDictModuleBase):
         cache.positions = position
         cache.end = min(cache.end + 1, cache.room)  # the longest row may have ended while others go on
         visible = torch.arange(cache.end, device=token.device) <= position.unsqueeze(-1)
-        out = self.model(
-            input_ids=token.unsqueeze(-1),
-            attention_mask=visible[:, None, None, :],
-            position_ids=position.unsqueeze(-1),
-            past_key_values=cache,
-            use_cache=True,
-        )
+        with banded(self.model):
+            out = self.model(
+                input_ids=token.unsqueeze(-1),
+                attention_mask=visible[:, None, None, :],
+                position_ids=position.unsqueeze(-1),
+                past_key_values=cache,
+                use_cache=True,
+                bands=bands_of(position.cummax(0).values + 1),
+            )
         self.forwards += 1
         return out.logits[:, -1]
 
-    def _close(self, rows: _Rows, cache: SlotCache, capacity: int) -> None:
+    def _close(self, rows: _Rows, cache: SlotCache) -> None:
         """Remember the rows that go on: everything but their last token is cached."""
         memo = self.memo
         assert memo is not None
-        keep = rows.live.nonzero().squeeze(-1)
-        if keep.numel() == 0:
-            return
-        rows = rows.take(keep)
-        cache.select(keep)
-        memo.store(rows.slot, cache.tensors(), cache.end, capacity)
+        live = rows.live.nonzero().squeeze(-1)
+        rows = rows.take(live)
+        memo.keep(rows.slot, live, cache.tensors())
         memo.episode[rows.slot] = _episode(rows)
         memo.cached[rows.slot] = rows.length - 1
         memo.version[rows.slot] = self.version
