@@ -48,6 +48,29 @@ PARAMETERS = tyro.constructors.PrimitiveConstructorSpec(
 )
 
 
+def _weights(words: list[str]) -> dict[str, float]:
+    """`["correctness=1", "format=0.1"]` as numbers."""
+    found = {}
+    for word in words:
+        name, equals, weight = word.rpartition("=")
+        try:
+            found[name] = float(weight)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise ValueError(f"got '{word}', a reward is written NAME=WEIGHT, as in format=0.1")
+    return found
+
+
+WEIGHTS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="NAME=WEIGHT ...",
+    instance_from_str=_weights,
+    is_instance=lambda value: isinstance(value, dict),
+    str_from_instance=lambda value: [f"{name}={item}" for name, item in value.items()],
+)
+
+
 @dataclass(frozen=True)
 class EnvConfig:
     """The environment and how its slots are driven."""
@@ -66,6 +89,18 @@ class EnvConfig:
     """Slots over all workers. None: one for every completion of a batch."""
     max_new_tokens: int | None = None
     """Longest response in tokens. None: as registered with the id."""
+    rewards: Annotated[dict[str, float], WEIGHTS] = field(default_factory=dict)
+    """What a response earns: correctness, format, overlong, length, module:function of yours. Default: correctness."""
+    allow_outscoring: bool = False
+    """Accept weights with which a wrong answer can earn as much as a right one."""
+    fallback: Literal["auto", "always", "never"] = "auto"
+    """Let processes of the host judge answers to golds that are no numbers, or whatever the tensor program may not."""
+    curriculum: bool = False
+    """Ask half-known difficulties more often than known and hopeless ones."""
+    chat: bool = False
+    """Wrap prompts by the tokenizer's chat template."""
+    system: str = ""
+    """System message of the chat template."""
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .complaints import ConfigError, near
+from .complaints import ConfigError, bad_input, near
 from .config import EnvConfig, TrainConfig
 from .config_file import CONFIG
 from .parameters import typed_parameters
@@ -95,6 +95,11 @@ def check_env(env: EnvConfig, *, id_flag: str = "--env.id", set_flag: str = "--e
     """
     import_modules(env.modules)
     typed_parameters(env.id, env.kwargs, id_flag=id_flag, set_flag=set_flag)
+    if env.rewards:
+        from atrl_envs.rewards import compose
+
+        with bad_input():
+            compose(env.rewards, allow_outscoring=env.allow_outscoring)
 
 
 def with_typed_parameters(env: EnvConfig) -> EnvConfig:

@@ -184,6 +184,9 @@ def make_env(config: EnvConfig, vocab: Vocab, **arguments: Any) -> Any:
         vocab=vocab,
         block_size=config.block_size,
         max_new_tokens=config.max_new_tokens,
+        fallback=config.fallback,
+        chat=config.chat,
+        system=config.system,
         **arguments,
         **config.kwargs,
     )

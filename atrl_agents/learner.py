@@ -17,7 +17,6 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from atrl_envs import keys
-from atrl_envs.verify import Verdict
 
 from .advantages import Scale, group_relative, leave_one_out
 from .config import GRPOConfig, OptimConfig
@@ -65,7 +64,7 @@ class Learner:
 
     def update(self, batch: TensorDictBase) -> dict[str, float]:
         """One optimiser step on complete groups, ordered by group; returns the metrics of the step."""
-        valid = batch[keys.VERDICT] != int(Verdict.INVALID_GOLD)
+        valid = batch[keys.SCORED]
         advantage = self.advantage(batch[keys.REWARD], valid)
         response = batch[keys.LENGTH] - batch[keys.PROMPT_LENGTH]
         totals = Totals(
@@ -97,7 +96,7 @@ class Learner:
         }
 
     def advantage(self, reward: Tensor, valid: Tensor) -> Tensor:
-        """`[N]` advantages by the configured rule; 0 where the gold could not be judged."""
+        """`[N]` advantages by the configured rule; 0 where the response could not be judged."""
         size = self.config.samples_per_prompt
         if self.config.loss.advantage == "rloo":
             return leave_one_out(reward, size, valid=valid)

@@ -9,6 +9,7 @@ meters.summary()                                   # totals for summary.json
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tensordict import TensorDictBase
@@ -17,14 +18,16 @@ from atrl_collectors.samplers import STALENESS, WAIT
 from atrl_envs import keys
 from atrl_envs.verify import Verdict
 
-_TOTALS = ("seconds", "episodes", "response_tokens", "staleness_sum", "staleness_max")
+_TOTALS = ("seconds", "episodes", "response_tokens", "staleness_sum", "staleness_max", "unscored")
 
 
 class Meters:
     """Counts over the loop's own wall-clock, evaluations and logging included."""
 
-    def __init__(self, buffer: Any, state: dict[str, float] | None = None) -> None:
-        self.buffer = buffer
+    def __init__(
+        self, buffer: Any, state: dict[str, float] | None = None, rewards: Sequence[str] = ("correctness",)
+    ) -> None:
+        self.buffer, self.rewards = buffer, tuple(rewards)
         self.totals: dict[str, float] = dict.fromkeys(_TOTALS, 0.0) | (state or {})
         self._last: float | None = None
         self._waited = 0.0
@@ -45,17 +48,19 @@ class Meters:
         seconds = self._tick()
         verdict, staleness = batch[keys.VERDICT], batch[STALENESS]
         length = batch[keys.LENGTH] - batch[keys.PROMPT_LENGTH]
-        valid = verdict != int(Verdict.INVALID_GOLD)
+        scored = batch[keys.SCORED]
+        correct = (verdict == int(Verdict.CORRECT))[scored]
         episodes, tokens = batch.shape[0], int(length.sum())
         totals = self.totals
         totals["episodes"] += episodes
         totals["response_tokens"] += tokens
         totals["staleness_sum"] += float(staleness.sum())
+        totals["unscored"] += float((~scored).sum())
         totals["staleness_max"] = max(totals["staleness_max"], float(staleness.max()))
         waited = self.buffer.waits.seconds[WAIT]
         row = {
             "seconds": totals["seconds"],
-            "success_rate": float(batch[keys.REWARD][valid].mean()) if bool(valid.any()) else 0.0,
+            "success_rate": float(correct.float().mean()) if correct.numel() else 0.0,
             "staleness_mean": float(staleness.float().mean()),
             "staleness_max": float(staleness.max()),
             "tokens_per_second": tokens / seconds,
@@ -65,11 +70,16 @@ class Meters:
             "response_length": float(length.float().mean()),
             "truncated_fraction": float(batch[keys.TRUNCATED].float().mean()),
             "undecided": float((verdict == int(Verdict.UNDECIDED)).sum()),
-            "invalid_gold": float((~valid).sum()),
+            "invalid_gold": float((verdict == int(Verdict.INVALID_GOLD)).sum()),
+            "unscored": float((~scored).sum()),
             "episodes": totals["episodes"],
             "tokens_trained": float(self.buffer.books.trained),
             "tokens_dropped": float(sum(self.buffer.books.dropped.values())),
         }
+        if self.rewards != ("correctness",) and correct.numel():
+            row[keys.REWARD] = float(batch[keys.REWARD][scored].mean())
+            parts = batch[keys.REWARD_PARTS][scored].mean(0).tolist()
+            row |= {f"reward/{name}": value for name, value in zip(self.rewards, parts, strict=True)}
         self._waited = waited
         return row
 
@@ -83,6 +93,7 @@ class Meters:
             "tokens_per_second": totals["response_tokens"] / seconds,
             "staleness_mean": totals["staleness_sum"] / max(1.0, totals["episodes"]),
             "staleness_max": totals["staleness_max"],
+            "unscored": int(totals["unscored"]),
             "tokens_generated": books["generated"],
             "tokens_trained": books["trained"],
             "tokens_dropped": books["dropped"],

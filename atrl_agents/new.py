@@ -1,6 +1,8 @@
 """`atrl new NAME`: a small package with a task of your own, a test of it, and a README that says how to train.
 
-write_package("doubling", Path("."))      # ./doubling/: README.md, pyproject.toml, doubling.py, tests/
+    write_package("doubling", Path("."))      # ./doubling/: README.md, pyproject.toml, doubling.py, tests/
+
+Installed, the package is found by its entry point in the group `atrl.tasks`; see `atrl_envs.discovery`.
 """
 
 from __future__ import annotations
@@ -74,11 +76,12 @@ def env_id(name: str) -> str:
 
 
 def next_steps(name: str) -> list[str]:
-    """Commands that work in the new package's folder."""
+    """Commands that work in the new package's folder, the first of them first."""
     return [
-        f"atrl check {name}:{env_id(name)}",
-        f"atrl play {name}:{env_id(name)}",
-        f"atrl train --env.id {name}:{env_id(name)}",
+        "pip install -e .",
+        f"atrl check {env_id(name)}",
+        f"atrl play {env_id(name)}",
+        f"atrl train --env.id {env_id(name)}",
         "python -m pytest",
     ]
 
@@ -136,6 +139,10 @@ name = "@NAME@"
 version = "0.1.0"
 dependencies = ["atrl"]
 
+# What installing this package tells atrl: an id, and the module whose import registers it.
+[project.entry-points."atrl.tasks"]
+"@ID@" = "@NAME@"
+
 [tool.setuptools]
 py-modules = ["@NAME@"]
 
@@ -151,6 +158,9 @@ A task for atrl: `@NAME@.py` states the problems, `tests/` checks them.
 ```sh
 @STEPS@
 ```
+
+Once it is installed, `@ID@` is an environment like any other: `atrl envs` lists it, and nobody has to import
+`@NAME@`. Without installing, in this folder: `atrl check @NAME@:@ID@`.
 """
 
 _FILES = {"@NAME@.py": _TASK, "tests/test_@NAME@.py": _TEST, "pyproject.toml": _PROJECT, "README.md": _README}

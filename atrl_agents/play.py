@@ -1,4 +1,4 @@
-"""`atrl play ID`: a person answers a task's problems and sees each verdict, with its reason.
+"""`atrl play ID`: a person answers a task's problems and sees each verdict, and why: what was found, and read as what.
 
 play(env, input, print)      # until the answer is empty or the input ends; returns (right, asked)
 """
@@ -15,6 +15,7 @@ from .arguments import parse
 from .complaints import ConfigError, bad_input
 from .config import PARAMETERS, EnvConfig
 from .config_check import check_env, with_typed_parameters
+from .explain import explain
 
 if TYPE_CHECKING:
     from atrl_envs import VerifiableEnv
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlayConfig:
-    """Answer a task's problems yourself; an empty line or Ctrl-D ends it."""
+    """Answer a task's problems yourself; a line that ends in \\ goes on, an empty line or Ctrl-D ends it."""
 
     id: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ID")] = EnvConfig.id
     """A registered id, or `module:id`."""
@@ -56,7 +57,10 @@ def main(words: Sequence[str]) -> int:
             block_size=env.max_new_tokens,
             **kwargs,
         )
-    right, asked = play(env, input, print)
+    try:
+        right, asked = play(env, input, print)
+    finally:
+        env.close()
     print(f"{right} of {asked} right")
     return 0
 
@@ -75,7 +79,7 @@ def play(env: VerifiableEnv, ask: Callable[[str], str], say: Callable[[str], Any
         say("")
         say(env.bank.prompt_texts[problem])
         try:
-            answer = ask("> ")
+            answer = _whole(ask)
         except (EOFError, KeyboardInterrupt):
             say("")
             return right, asked
@@ -94,15 +98,21 @@ def play(env: VerifiableEnv, ask: Callable[[str], str], say: Callable[[str], Any
         verdict = Verdict(int(stepped[NEXT_VERDICT]))
         asked += 1
         right += verdict == Verdict.CORRECT
-        say(f"{verdict.name}: {reason(verdict.name, env.bank.answer_texts[problem])}")
+        response, gold = env.vocab.decode(ids[: env.block_size]), env.bank.answer_texts[problem]
+        say(f"{verdict.name}: {explain(verdict.name, response, gold, env.bank.style, by=_by(env.verifier))}")
 
 
-def reason(verdict: str, gold: str) -> str:
-    """A verdict in words."""
-    return {
-        "CORRECT": f"it equals {gold}",
-        "WRONG": f"the answer is {gold}",
-        "MISSING": f"no answer was found in the form that the task asks for; it is {gold}",
-        "UNDECIDED": f"the verifier cannot judge an answer of this form; the gold answer is {gold}",
-        "INVALID_GOLD": f"the task's own answer, {gold}, cannot be judged; such problems are never trained on",
-    }[verdict]
+def _whole(ask: Callable[[str], str]) -> str:
+    """One answer: a line, and the next where it ends in a backslash."""
+    answer = ask("> ")
+    while answer.endswith("\\"):
+        answer = f"{answer[:-1]}\n{ask('. ')}"
+    return answer
+
+
+def _by(verifier: Any) -> str:
+    """What a verifier compares, see `explain`."""
+    from atrl_envs import ExactVerifier, MathVerifier
+
+    kind = type(getattr(verifier, "inner", verifier))
+    return {MathVerifier: "value", ExactVerifier: "text"}.get(kind, "rules")

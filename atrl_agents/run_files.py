@@ -48,6 +48,7 @@ COLUMNS = (
     "tokens_dropped",
     "undecided",
     "invalid_gold",
+    "unscored",
     keys.VERSION,
 )
 """The first columns of metrics.csv; a metric of another name adds a column at the end."""

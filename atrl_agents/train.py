@@ -87,13 +87,17 @@ class Run:
         )
         self.actor = sampling_policy(self.model, self.vocab, config, self.env.max_new_tokens)
         self.learner = Learner(self.actor, config, self.env.max_new_tokens)
-        self.buffer = make_buffer(self.policy_rules, self.env.sequence_length)
+        self.buffer = make_buffer(
+            self.policy_rules, self.env.sequence_length, reward_parts=len(self.env.rewards.names)
+        )
         if state:
             self.learner.load_state_dict(state["learner"])
             self.buffer.restore(state["data"])
+            if self.env.curriculum is not None and state["curriculum"] is not None:
+                self.env.curriculum.load_state_dict(state["curriculum"])
         self.mailbox: WeightMailbox | None = None
         self.collector: Any = None
-        self.meters = Meters(self.buffer, state.get("meters"))
+        self.meters = Meters(self.buffer, state.get("meters"), self.env.rewards.names)
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -238,6 +242,8 @@ class Run:
             "interval_before": self.interval_before,
             "learner": self.learner.state_dict(),
             "data": self.buffer.progress(),
+            # Workers measure success for themselves, anew after a resume.
+            "curriculum": None if self.config.workers else self.env.state_dict().get("curriculum"),
             "meters": self.meters.state_dict(),
         }
         checkpoint.save(self.folder / CHECKPOINT, self.model, self.vocab, state)
@@ -262,6 +268,9 @@ class Run:
             "answer": self.env.bank.answer_texts[problem],
             keys.VERDICT: Verdict(int(row[keys.VERDICT])).name,
             keys.REWARD: float(row[keys.REWARD]),
+            keys.REWARD_PARTS: dict(
+                zip(self.env.rewards.names, row[keys.REWARD_PARTS].tolist(), strict=True)
+            ),
             keys.GROUP: int(row[keys.GROUP]),
             keys.MEMBER: int(row[keys.MEMBER]),
             keys.VERSION: int(row[keys.VERSION][start]),

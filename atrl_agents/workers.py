@@ -35,6 +35,9 @@ class EnvRecipe:
             worker=worker,
             num_workers=num_workers,
             start_group=self.start_group,
+            rewards=self.config.env.rewards or None,
+            allow_outscoring=self.config.env.allow_outscoring,
+            curriculum=self.config.env.curriculum,
         )
 
 

@@ -21,6 +21,7 @@ from torchrl.collectors import Collector
 from atrl_collectors import telemetry
 from atrl_collectors.delivery import Delivery, Desk
 from atrl_collectors.episodes import EpisodeAssembler, response_tokens
+from atrl_collectors.late import LateRewards
 from atrl_envs import keys
 
 CONTROL_SECONDS = 0.05  # how often a worker looks for TorchRL's control messages, which costs a millisecond
@@ -65,6 +66,7 @@ class BlockCollector(Collector):
         # TorchRL then stacks a rollout lazily: nothing is copied before the assembler reads it.
         self._ignore_rb = False
         self.assembler = EpisodeAssembler()
+        self.late = LateRewards(base_env(self.env))
         self.admission = getattr(base_env(self.env), "admission", None)
         self._said = 0.0
         self._time_policy()
@@ -96,9 +98,9 @@ class BlockCollector(Collector):
                     turn = time.monotonic()
 
     def block(self) -> int:
-        """One block in every slot: step, assemble, deliver, say so. Returns the number of slots at work."""
+        """One block in every slot: step, assemble, deliver, say so. Returns how many slots and rewards are open."""
         began = time.monotonic_ns()
-        episodes = self.assembler(self.rollout())
+        episodes = self.late(self.assembler(self.rollout()))
         busy = self.assembler.slots_busy
         record, ended = self.record, time.monotonic_ns()
         waited = self.admission.waited() if isinstance(self.admission, Admission) else 0
@@ -112,7 +114,7 @@ class BlockCollector(Collector):
         record["heartbeat"] = ended
         record["tokens_generated"] = self.assembler.generated
         record["tokens_abandoned"] = self.assembler.abandoned
-        record["tokens_in_flight"] = self.assembler.in_flight
+        record["tokens_in_flight"] = self.assembler.in_flight + self.late.tokens
         if len(episodes):
             record["tokens_in_flight"] += int(response_tokens(episodes).sum())
         if ended - self._said > STATUS_SECONDS * 1e9:
@@ -124,7 +126,7 @@ class BlockCollector(Collector):
             record.commit()
         if not busy:
             time.sleep(0.001)  # an environment that does not wait by itself
-        return busy
+        return busy + self.late.count
 
     def shutdown(self, *args: Any, **options: Any) -> None:
         super().shutdown(*args, **options)

@@ -37,20 +37,23 @@ class EpisodeBuffer(TensorDictReplayBuffer):
         capacity: int,
         sampler: GroupStalenessSampler,
         device: torch.device | str,
+        reward_parts: int = 1,
     ) -> None:
+        layout = episode_layout(sequence_length, capacity, device, reward_parts)
         super().__init__(
-            storage=TensorStorage(episode_layout(sequence_length, capacity, device), device=device),
+            storage=TensorStorage(layout, device=device),
             sampler=sampler,
             writer=RoundRobinWriter(),
             batch_size=policy.episodes_per_batch,
         )
         self.policy = policy
         self.sequence_length = sequence_length
+        self.reward_parts = reward_parts
         self.capacity = capacity
         self.received_tokens = 0  # response tokens of all episodes that were ever added
         self.next_group = 0  # one more than the newest group that was ever seen
         self.before_sample: Callable[[], object] | None = None  # the collector's: look, take in what is there
-        self._layout = episode_layout(sequence_length, 0, device)
+        self._layout = episode_layout(sequence_length, 0, device, reward_parts)
         self.empty()  # TorchRL takes a storage that it is given for full
 
     @property
@@ -136,7 +139,8 @@ class EpisodeBuffer(TensorDictReplayBuffer):
                 wanted = ", ".join(["n", *map(str, column.shape[1:])])
                 raise ValueError(
                     f"episodes need {name!r} as [{wanted}] {column.dtype}, got {found}; "
-                    f"this buffer was made for sequence_length={self.sequence_length}"
+                    f"this buffer was made for sequence_length={self.sequence_length} and "
+                    f"reward_parts={self.reward_parts}"
                 )
 
 
@@ -144,6 +148,7 @@ def make_buffer(
     policy: StalenessPolicy,
     sequence_length: int,
     *,
+    reward_parts: int = 1,
     capacity: int | None = None,
     device: torch.device | str = "cpu",
     timeout: float = 600.0,
@@ -154,6 +159,7 @@ def make_buffer(
     Args:
         policy: groups per batch, samples per group, how stale, how often used.
         sequence_length: S, prompt and response together: max_prompt_length + max_new_tokens.
+        reward_parts: R, the components of the environment's reward.
         capacity: episodes; by default as many as the policy can ever need at once.
         timeout: seconds that `sample()` waits at most before it raises WaitTimeout.
         waits: where waiting is noted.
@@ -165,4 +171,4 @@ def make_buffer(
     if capacity < policy.episodes_per_batch:
         raise ValueError(f"capacity={capacity} episodes do not hold one batch of {policy.episodes_per_batch}")
     sampler = GroupStalenessSampler(policy, timeout=timeout, waits=waits)
-    return EpisodeBuffer(policy, sequence_length, capacity, sampler, device)
+    return EpisodeBuffer(policy, sequence_length, capacity, sampler, device, reward_parts)

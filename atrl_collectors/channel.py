@@ -32,10 +32,12 @@ class EpisodeChannel:
         self._taken = shared.tensors[TAKEN].numpy()
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], sequence_length: int, capacity: int) -> EpisodeChannel:
+    def create(
+        cls, path: str | os.PathLike[str], sequence_length: int, capacity: int, reward_parts: int = 1
+    ) -> EpisodeChannel:
         layout = {
             name: ((capacity, *column.shape[1:]), column.dtype)
-            for name, column in episode_layout(sequence_length).items()
+            for name, column in episode_layout(sequence_length, reward_parts=reward_parts).items()
         }
         return cls(mapped.create(path, {TAKEN: ((1,), torch.int64), **layout}))
 

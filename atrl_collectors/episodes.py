@@ -19,12 +19,14 @@ from atrl_envs import keys
 NO_VERSION = -1  # where no token of the response stands
 
 
-def episode_layout(sequence_length: int, count: int = 1, device: torch.device | str = "cpu") -> TensorDict:
+def episode_layout(
+    sequence_length: int, count: int = 1, device: torch.device | str = "cpu", reward_parts: int = 1
+) -> TensorDict:
     """`count` empty episodes: the one layout in which episodes are delivered, stored and sampled.
 
     tokens, version [S] int64, response_mask [S] bool, log_prob [S] float32 (0 outside the response, where the
-    version is -1); reward float32, verdict int8, problem, group, member, prompt_length, length int64,
-    truncated bool, each [].
+    version is -1); reward_parts [R] float32; reward float32, verdict int8, problem, group, member, prompt_length,
+    length int64, truncated, scored bool, each [].
     """
 
     def column(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -38,6 +40,8 @@ def episode_layout(sequence_length: int, count: int = 1, device: torch.device | 
             keys.LOG_PROB: column(torch.float32, sequence_length),
             keys.VERSION: column(torch.int64, sequence_length),
             keys.REWARD: column(torch.float32),
+            keys.REWARD_PARTS: column(torch.float32, reward_parts),
+            keys.SCORED: column(torch.bool),
             keys.VERDICT: column(torch.int8),
             **{key: column(torch.int64) for key in scalars},
             keys.TRUNCATED: column(torch.bool),
@@ -142,13 +146,20 @@ class EpisodeAssembler:
         def scalar(source: TensorDictBase, key: str) -> Tensor:
             return source.get(key)[rows].squeeze(-1)
 
+        reward = scalar(following, keys.REWARD).to(torch.float32)
+        parts, scored = following.get(keys.REWARD_PARTS, None), following.get(keys.SCORED, None)
         episodes = TensorDict(
             {
                 keys.TOKENS: following.get(keys.TOKENS)[rows],
                 keys.RESPONSE_MASK: mask,
                 keys.LOG_PROB: self._log_prob[rows, :-1].masked_fill(~mask, 0.0),
                 keys.VERSION: version.masked_fill(~mask, NO_VERSION),
-                keys.REWARD: scalar(following, keys.REWARD).to(torch.float32),
+                keys.REWARD: reward,
+                # An environment without components has one, and its rewards always count.
+                keys.REWARD_PARTS: reward.unsqueeze(-1) if parts is None else parts[rows],
+                keys.SCORED: torch.ones_like(reward, dtype=torch.bool)
+                if scored is None
+                else scored[rows].squeeze(-1),
                 keys.VERDICT: scalar(following, keys.VERDICT).to(torch.int8),
                 keys.PROBLEM: scalar(step, keys.PROBLEM),
                 keys.GROUP: scalar(step, keys.GROUP),
@@ -159,13 +170,16 @@ class EpisodeAssembler:
             },
             batch_size=[rows.numel()],
         )
+        if (ticket := following.get(keys.TICKET, None)) is not None:
+            episodes[keys.TICKET] = ticket[rows].squeeze(-1)
         self._clear(done)
         return episodes
 
     def _none(self, rollout: TensorDictBase) -> TensorDict:
         if self._nothing is None:
-            tokens = rollout.get(keys.TOKENS)
-            self._nothing = episode_layout(tokens.shape[-1], 0, tokens.device)
+            tokens, parts = rollout.get(keys.TOKENS), rollout.get(keys.NEXT_REWARD_PARTS, None)
+            count = 1 if parts is None else parts.shape[-1]
+            self._nothing = episode_layout(tokens.shape[-1], 0, tokens.device, count)
         return self._nothing.copy()
 
     def _allocate(self, tokens: Tensor, block: int) -> None:

@@ -46,7 +46,9 @@ class ProcessCollector(EpisodeCollector):
         self._tidy = weakref.finalize(self, _remove, desk)  # also at the exit of the interpreter
         rows = max(64, (buffer.policy.max_staleness + 1) * buffer.policy.episodes_per_batch)
         self._channels = [
-            EpisodeChannel.create(channel_path(directory, worker), buffer.sequence_length, rows)
+            EpisodeChannel.create(
+                channel_path(directory, worker), buffer.sequence_length, rows, buffer.reward_parts
+            )
             for worker in range(options.num_workers)
         ]
         self._dead: set[int] = set()

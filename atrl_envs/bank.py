@@ -11,7 +11,7 @@ never holds the same prompt twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,8 +32,9 @@ TEST_FRACTION = 0.1
 class ProblemBank:
     """M problems of one task and split.
 
-    data: TensorDict [M] of `prompts` [M, P] int64 (right-padded), `prompt_length` [M] int64 and `answers` (what the
-    verifier encoded). The texts are lists of M strings on the host. verifier: the judge that encoded the answers.
+    data: TensorDict [M] of `prompts` [M, P] int64 (right-padded), `prompt_length`, `difficulty` [M] int64 and `answers`
+    (what the verifier encoded). The texts are lists of M strings on the host. verifier: the judge that encoded the
+    answers. problem_data: what host scorers need besides, for each problem; empty where no problem has any.
     """
 
     data: TensorDict
@@ -44,6 +45,7 @@ class ProblemBank:
     style: str
     split: str
     verifier: Any
+    problem_data: list[Any] = field(default_factory=list)
 
     @classmethod
     def build(
@@ -57,10 +59,15 @@ class ProblemBank:
         size: int | None = None,
         test_fraction: float = TEST_FRACTION,
         max_prompt_length: int | None = None,
+        fallback: bool = False,
+        chat: bool = False,
+        system: str = "",
     ) -> ProblemBank:
         """Draw or list the split's problems, and tokenise them.
 
         size: at most so many problems; None: all of a task that lists its problems, else 10,000 (test: 1,000).
+        fallback: keep golds that only the host can judge. chat: wrap each prompt by the tokenizer's chat template, with
+        a system message if `system` is given.
         ValueError, naming the problem, for a prompt longer than `max_prompt_length` tokens, and for a prompt,
         answer or response that the vocabulary cannot spell.
         """
@@ -69,18 +76,25 @@ class ProblemBank:
         problems = collect_problems(task, split=split, seed=seed, size=size, test_fraction=test_fraction)
         style = style or task.style
         verifier = task.verifier(vocab, style)
-        prompts = _spell(vocab, "prompt", [p.prompt for p in problems], problems)
+        if fallback and hasattr(verifier, "with_fallback"):
+            verifier = verifier.with_fallback()
+        texts = [p.prompt for p in problems]
+        if chat or system:
+            from atrl_envs.chat import chat_prompt
+
+            texts = [chat_prompt(vocab, text, system) for text in texts]
+        prompts = _spell(vocab, "prompt", texts, problems)
         _spell(vocab, "answer", [p.answer for p in problems], problems)
         responses = [p.gold_response(style) for p in problems]
         _spell(vocab, "response", responses, problems)
         answers = [p.answer for p in problems]
         tokens, lengths = _pad(prompts, vocab.pad_id, max_prompt_length, problems)
         encoded = _encode_answers(verifier, answers)
-        data = TensorDict(
-            {"prompts": tokens, keys.PROMPT_LENGTH: lengths, "answers": encoded}, batch_size=[len(problems)]
-        )
-        texts = [p.prompt for p in problems]
-        return cls(data, texts, answers, responses, vocab, style, split, verifier)
+        columns = {"prompts": tokens, keys.PROMPT_LENGTH: lengths, "answers": encoded}
+        columns["difficulty"] = torch.tensor([p.difficulty for p in problems])
+        data = TensorDict(columns, batch_size=[len(problems)])
+        extra = [p.data for p in problems] if any(p.data is not None for p in problems) else []
+        return cls(data, texts, answers, responses, vocab, style, split, verifier, extra)
 
     @property
     def prompts(self) -> Tensor:
@@ -89,6 +103,14 @@ class ProblemBank:
     @property
     def prompt_length(self) -> Tensor:
         return self.data[keys.PROMPT_LENGTH]
+
+    @property
+    def difficulty(self) -> Tensor:
+        return self.data["difficulty"]
+
+    def data_of(self, problem: int) -> Any:
+        """What the task keeps for host scorers of this problem, or None."""
+        return self.problem_data[problem] if self.problem_data else None
 
     @property
     def answers(self) -> Any:
@@ -149,7 +171,7 @@ def collect_problems(
     else:
         distinct: dict[str, Problem] = {}
         for problem in listed:
-            if split_of(problem.prompt, test_fraction) == split:
+            if (problem.split or split_of(problem.prompt, test_fraction)) == split:
                 distinct.setdefault(problem.prompt, problem)
         found = list(distinct.values())
         if size is not None and size < len(found):

@@ -25,6 +25,7 @@ from atrl_envs import keys
 from atrl_envs.bank import ProblemBank
 from atrl_envs.env import VerifiableEnv
 from atrl_envs.registry import EnvMaker
+from atrl_envs.task import Task, styled_answer
 from atrl_envs.verify import Verdict
 
 _SAMPLE = 256
@@ -175,10 +176,11 @@ def _gold(maker: EnvMaker, banks: dict[str, ProblemBank], sample: int) -> str:
 
 
 def _corrupted(maker: EnvMaker, banks: dict[str, ProblemBank], sample: int) -> str:
+    task = maker.spec.build_task(**maker.task_parameters())
     count = 0
     for split, bank in banks.items():
         chosen = range(min(sample, len(bank)))
-        texts = [_corrupt_response(bank.response_texts[i], bank.answer_texts[i]) for i in chosen]
+        texts = [_corrupt_response(task, bank, i) for i in chosen]
         _, verdicts = _respond(maker, bank, split, texts)
         for problem, (text, verdict) in enumerate(zip(texts, verdicts.tolist(), strict=True)):
             assert verdict != Verdict.CORRECT, (
@@ -189,9 +191,11 @@ def _corrupted(maker: EnvMaker, banks: dict[str, ProblemBank], sample: int) -> s
     return f"{count} corrupted responses are not"
 
 
-def _corrupt_response(response: str, answer: str) -> str:
-    before, found, after = response.rpartition(answer)
-    return before + corrupt(answer) + after if found else corrupt(answer)
+def _corrupt_response(task: Task, bank: ProblemBank, problem: int) -> str:
+    """The gold response with a wrong answer in place of the last right one; where it has none, the wrong one alone."""
+    answer, wrong = bank.answer_texts[problem], task.corrupt(bank.answer_texts[problem])
+    before, found, after = bank.response_texts[problem].rpartition(answer)
+    return before + wrong + after if found else styled_answer(wrong, bank.style)
 
 
 def _respond(
@@ -239,7 +243,9 @@ def _gymnasium(maker: EnvMaker) -> str:
 
 
 def _throughput(maker: EnvMaker, banks: dict[str, ProblemBank], steps: int = 20) -> str:
-    options = {"num_envs": 256, "group_size": 1, "block_size": 8, "split": "train"}
+    # Random tokens are seldom an answer; what the host would make of them is not the env's own speed.
+    options: dict[str, Any] = {"num_envs": 256, "group_size": 1, "block_size": 8, "split": "train"}
+    options["fallback"] = "never"
     env = maker.replace(**options, bank=banks["train"])()
     state: Any = env.rand_action(env.reset())
     assert isinstance(state, TensorDict)

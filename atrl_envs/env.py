@@ -10,6 +10,7 @@ A slot that may get no problem (see `admission`) is idle: group -1, no tokens, a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,9 +23,13 @@ from torchrl.envs import EnvBase
 
 from atrl_envs import keys
 from atrl_envs.bank import TEST_FRACTION, ProblemBank
-from atrl_envs.groups import GroupStream
+from atrl_envs.cases import NO_TICKET
+from atrl_envs.curriculum import Curriculum
+from atrl_envs.groups import GroupStream, Levels
+from atrl_envs.judge import Fallback, Judge, which_fallback
 from atrl_envs.options import EnvOptions
 from atrl_envs.registry import TaskSpec
+from atrl_envs.rewards import Rewards, compose
 from atrl_envs.task import Task
 from atrl_envs.vocab import Vocab
 
@@ -36,9 +41,15 @@ class VerifiableEnv(EnvBase):
     [B, 1] int8, -1 until the episode ends. Action [B, K] int64. Reward [B, 1] float32. EOS terminates an episode,
     the length limit truncates it. Tokens and lengths are read from the tensordict that `step` gets.
 
-    Attributes: `bank`, `vocab`, `verifier`, `task`, the options, and two that may be set at any time:
+    reward_parts [B, R] float32: its components; scored [B, 1] bool: the episode ended and its reward counts; ticket
+    [B, 1] int64: -1, or under which number `settled` will give the reward.
+
+    Attributes: `bank`, `vocab`, `verifier`, `task`, `rewards`, `curriculum`, the options, and three that may be set at
+    any time:
     admission: () -> int, the number of groups that may be started, asked once a reset; None: no limit.
     idle_wait: seconds to wait for an admission when all slots are idle, before idle slots are returned anyway.
+    defer: False: a step waits for the host where it must judge. True: it gives a ticket and goes on; `settled` has the
+        rewards when they are there.
     """
 
     def __init__(
@@ -47,6 +58,10 @@ class VerifiableEnv(EnvBase):
         options: EnvOptions,
         task: Task | None = None,
         device: torch.device | str = "cpu",
+        *,
+        rewards: Rewards | None = None,
+        fallback: Fallback = "auto",
+        curriculum: Any = None,
     ) -> None:
         from atrl_envs.verify import Verdict
 
@@ -62,7 +77,10 @@ class VerifiableEnv(EnvBase):
         self.sequence_length = self.max_prompt_length + self.max_new_tokens
         self.admission: Callable[[], int] | None = None
         self.idle_wait = 0.2
-        self._correct = int(Verdict.CORRECT)
+        self.defer = False
+        self.rewards, self.curriculum = compose(rewards), curriculum
+        self._fallback = fallback
+        self._judge: Judge | None = None
         self._largest_verdict = max(int(verdict) for verdict in Verdict)
         self._place(bank, options.seed, place=0)
         self._make_specs()
@@ -89,14 +107,19 @@ class VerifiableEnv(EnvBase):
         }
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The cursor. Restoring it continues the stream; episodes in flight are not part of it."""
-        return {"cursor": self.cursor}
+        """Cursor and curriculum. Restoring them continues the stream; episodes in flight are not part of it."""
+        state: dict[str, Any] = {"cursor": self.cursor}
+        if hasattr(self.curriculum, "state_dict"):
+            state["curriculum"] = self.curriculum.state_dict()
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         """Continue where `state_dict` was taken; the env must have the same bank and options."""
         cursor = state_dict["cursor"]
         self._stream.reseed(int(cursor["seed"]))
         self._stream.seek(int(cursor["place"]))
+        if "curriculum" in state_dict and self.curriculum is not None:
+            self.curriculum.load_state_dict(state_dict["curriculum"])
 
     def to(self, device: torch.device | str) -> VerifiableEnv:
         super().to(device)
@@ -106,8 +129,20 @@ class VerifiableEnv(EnvBase):
 
     def _place(self, bank: ProblemBank, seed: int, place: int) -> None:
         """Take the bank to the env's device and stand at `place` of the stream."""
-        options = self.options
+        options, levels = self.options, None
         self.bank = bank.to(self.device)
+        if self._judge is not None:
+            self._judge.close()
+        self._judge = Judge(
+            self.bank,
+            self.rewards,
+            max_new_tokens=self.max_new_tokens,
+            fallback=self._fallback,
+            curriculum=self.curriculum,
+        )
+        if self.curriculum is not None:
+            levels = Levels(self.bank.difficulty, self.curriculum.weights)
+            self.curriculum.begin(levels.count.shape[0], self.device)
         self._stream = GroupStream(
             size=len(bank),
             group_size=options.group_size,
@@ -118,6 +153,7 @@ class VerifiableEnv(EnvBase):
             num_workers=options.num_workers,
             start_group=options.start_group,
             shuffle=options.shuffle,
+            levels=levels,
         )
         self._stream.seek(place)
         self._offsets = torch.arange(self.block_size, device=self.device).unsqueeze(0)
@@ -137,13 +173,23 @@ class VerifiableEnv(EnvBase):
                 keys.GROUP: Unbounded(shape=shape, dtype=torch.int64, device=self.device),
                 keys.MEMBER: integers(-1, self.group_size - 1),
                 keys.VERDICT: integers(-1, self._largest_verdict, dtype=torch.int8),
+                keys.REWARD_PARTS: Unbounded(
+                    shape=(self.num_envs, len(self.rewards.names)), dtype=torch.float32, device=self.device
+                ),
+                keys.SCORED: Categorical(2, shape=shape, dtype=torch.bool, device=self.device),
+                keys.TICKET: Unbounded(shape=shape, dtype=torch.int64, device=self.device),
             },
             shape=[self.num_envs],
         )
         self.action_spec = Categorical(
             self.vocab.size, shape=(self.num_envs, self.block_size), dtype=torch.int64, device=self.device
         )
-        self.reward_spec = Bounded(0.0, 1.0, shape=shape, dtype=torch.float32, device=self.device)
+        low, high = self.rewards.bounds
+        low, high = min(low, 0.0), max(high, 0.0)  # 0 until an episode ends
+        if math.isfinite(low) and math.isfinite(high):
+            self.reward_spec = Bounded(low, high, shape=shape, dtype=torch.float32, device=self.device)
+        else:
+            self.reward_spec = Unbounded(shape=shape, dtype=torch.float32, device=self.device)
         flag = Categorical(2, shape=shape, dtype=torch.bool, device=self.device)
         self.done_spec = Composite(
             {keys.DONE: flag, keys.TERMINATED: flag.clone(), keys.TRUNCATED: flag.clone()},
@@ -177,6 +223,9 @@ class VerifiableEnv(EnvBase):
                 keys.GROUP: group.unsqueeze(1),
                 keys.MEMBER: member.unsqueeze(1),
                 keys.VERDICT: torch.full_like(length, -1, dtype=torch.int8),
+                keys.REWARD_PARTS: torch.zeros(self.num_envs, len(self.rewards.names), device=self.device),
+                keys.SCORED: torch.zeros_like(length, dtype=torch.bool),
+                keys.TICKET: torch.full_like(length, NO_TICKET),
                 keys.DONE: torch.zeros_like(length, dtype=torch.bool),
                 keys.TERMINATED: torch.zeros_like(length, dtype=torch.bool),
                 keys.TRUNCATED: torch.zeros_like(length, dtype=torch.bool),
@@ -186,7 +235,8 @@ class VerifiableEnv(EnvBase):
         )
 
     def _hand_out(self, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        deadline = time.monotonic() + self.idle_wait
+        # While rewards are open the caller has something to ask for.
+        deadline = time.monotonic() + (0.0 if self.pending else self.idle_wait)
         while True:
             slots = self._stream.assign(mask, None if self.admission is None else self.admission())
             if not slots.nothing or time.monotonic() >= deadline:
@@ -209,7 +259,14 @@ class VerifiableEnv(EnvBase):
         terminated = (ends & real).any(1, keepdim=True) | idle
         truncated = ~terminated & (length >= limit)
         done = terminated | truncated
-        verdict = self._judge(tokens, start, length, problem, done & ~idle)
+        judged = self.judge.ended(
+            tokens,
+            start.squeeze(1),
+            length.squeeze(1),
+            problem.squeeze(1).clamp(min=0),
+            (done & ~idle).squeeze(1),
+            defer=self.defer,
+        )
         return TensorDict(
             {
                 keys.TOKENS: tokens,
@@ -218,8 +275,11 @@ class VerifiableEnv(EnvBase):
                 keys.PROBLEM: problem,
                 keys.GROUP: group,
                 keys.MEMBER: tensordict[keys.MEMBER],
-                keys.VERDICT: verdict,
-                keys.REWARD: (verdict == self._correct).to(torch.float32),
+                keys.VERDICT: judged.verdict.unsqueeze(1),
+                keys.REWARD: judged.reward.unsqueeze(1),
+                keys.REWARD_PARTS: judged.parts,
+                keys.SCORED: judged.scored.unsqueeze(1),
+                keys.TICKET: judged.ticket.unsqueeze(1),
                 keys.DONE: done,
                 keys.TERMINATED: terminated,
                 keys.TRUNCATED: truncated,
@@ -236,19 +296,28 @@ class VerifiableEnv(EnvBase):
         value = torch.where(taken > 0, action.gather(1, column), tokens.gather(1, place))
         return tokens.scatter(1, place, value)
 
-    def _judge(self, tokens: Tensor, start: Tensor, length: Tensor, problem: Tensor, ended: Tensor) -> Tensor:
-        """Verdicts [B, 1] int8 of the rows that ended, -1 elsewhere."""
-        verdict = torch.full(ended.shape, -1, dtype=torch.int8, device=self.device)
-        start, length, problem = start.squeeze(1), length.squeeze(1), problem.squeeze(1).clamp(min=0)
-        if self.device.type == "cpu":  # here looking is free, so only what ended is judged
-            rows = ended.squeeze(1).nonzero().squeeze(1)
-            if rows.numel():
-                answers = self.bank.answers[problem[rows]]
-                judged = self.verifier(tokens[rows], start[rows], answers, end=length[rows])
-                verdict[rows, 0] = judged.to(torch.int8)
-            return verdict
-        judged = self.verifier(tokens, start, self.bank.answers[problem], end=length)
-        return torch.where(ended, judged.to(torch.int8).unsqueeze(1), verdict)
+    # -- judging ---------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Episodes that ended with a ticket and are not settled."""
+        return self.judge.cases.pending
+
+    @property
+    def judge(self) -> Judge:
+        """What turns responses into verdicts and rewards."""
+        assert self._judge is not None
+        return self._judge
+
+    def settled(self, wait: float = 0.0) -> TensorDict | None:
+        """Rewards that the host has computed since the last call (see `defer`), or None: a TensorDict [m] of ticket,
+        verdict, reward, reward_parts and scored. wait: seconds to wait for a first one while any is open.
+        """
+        return self.judge.settled(wait)
+
+    def close(self, *args: Any, **kwargs: Any) -> None:
+        self.judge.close()
+        super().close(*args, **kwargs)
 
 
 def make_env(
@@ -263,9 +332,16 @@ def make_env(
     bank: ProblemBank | None = None,
     bank_size: int | None = None,
     test_fraction: float = TEST_FRACTION,
+    fallback: Any = "auto",
+    rewards: Any = None,
+    allow_outscoring: bool = False,
+    curriculum: Any = None,
+    chat: bool = False,
+    system: str = "",
     **options: Any,
 ) -> VerifiableEnv:
     """Build the bank, unless one is given, and the env over it; the options are those of `atrl_envs.make`."""
+    composed, fallback = compose(rewards, allow_outscoring=allow_outscoring), which_fallback(fallback)
     if bank is None:
         bank = ProblemBank.build(
             task,
@@ -276,10 +352,21 @@ def make_env(
             size=bank_size,
             test_fraction=test_fraction,
             max_prompt_length=max_prompt_length or spec.max_prompt_length,
+            fallback=fallback != "never",
+            chat=chat,
+            system=system,
         )
     elif vocab is not None and vocab != bank.vocab:
         raise ValueError(
             f"the given bank was made with {bank.vocab!r}, not with {vocab!r}; pass one of the two"
         )
     longest = max_new_tokens or spec.max_new_tokens or bank.longest_response()
-    return VerifiableEnv(bank, EnvOptions(max_new_tokens=longest, **options), task, device)
+    return VerifiableEnv(
+        bank,
+        EnvOptions(max_new_tokens=longest, **options),
+        task,
+        device,
+        rewards=composed,
+        fallback=fallback,
+        curriculum=Curriculum() if curriculum is True else curriculum or None,
+    )

@@ -10,12 +10,13 @@ epochs. Members 0 .. group_size - 1 of a group go to freed slots in slot order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from atrl_envs.streams import mix, permuted_index
+from atrl_envs.streams import mix, permuted_index, uniform
 
 _SPLIT_NUMBER = {"train": 0, "test": 1}
 _WINDOW = 4096  # groups looked up at once: the shuffle is some hundred small operations, whatever its size
@@ -34,11 +35,34 @@ class Slots:
     nothing: bool
 
 
+class Levels:
+    """The problems of a bank by difficulty, drawn level first: by the weights that `weights()` gives at that moment.
+
+    difficulty: [M] int64, from 0. Levels without problems are never drawn.
+    """
+
+    def __init__(self, difficulty: Tensor, weights: Callable[[], Tensor]) -> None:
+        self.weights = weights
+        self.order = difficulty.argsort(stable=True)
+        self.count = torch.bincount(difficulty)
+        self.start = self.count.cumsum(0) - self.count
+
+    def draw(self, first: Tensor, second: Tensor) -> Tensor:
+        """Problems [B] from two uniform numbers each: one for the level, one for the problem within it."""
+        weights = self.weights().to(torch.float64) * (self.count > 0)
+        upto = weights.cumsum(0)
+        level = torch.searchsorted(upto, first.to(torch.float64) * upto[-1], right=True)
+        level = level.clamp(max=self.count.shape[0] - 1)
+        within = (second.to(torch.float64) * self.count[level]).long()
+        return self.order[self.start[level] + within]
+
+
 class GroupStream:
     """The endless stream of (problem, group, member) that one worker hands out.
 
-    size: number of problems M. On an accelerator the cursor stays on the device: the host keeps an upper bound of
-    it and waits for the true value only where an admission limit might bind.
+    size: number of problems M. levels: draw problems by difficulty instead of in shuffled epochs. On an accelerator
+    the cursor stays on the device: the host keeps an upper bound of it and waits for the true value only where an
+    admission limit might bind.
     """
 
     def __init__(
@@ -53,7 +77,9 @@ class GroupStream:
         num_workers: int = 1,
         start_group: int = 0,
         shuffle: bool = True,
+        levels: Levels | None = None,
     ) -> None:
+        self.levels = levels
         self.size, self.group_size, self.split, self.shuffle = size, group_size, split, shuffle
         self.first, self.stride = start_group + worker, num_workers
         self.seed, self.device = seed, device
@@ -66,6 +92,9 @@ class GroupStream:
         self._highest = place  # the host's upper bound of the place; exact on the CPU
         self._window: Tensor | None = None
         self._used = 0  # upper bound of the attempts taken from the window
+        self._begun = torch.full(
+            (2,), -1, dtype=torch.int64, device=self.device
+        )  # the last group, its problem
 
     def reseed(self, seed: int) -> None:
         """Start over with another seed."""
@@ -84,8 +113,8 @@ class GroupStream:
         place = (self._place + mask.cumsum(0) - 1).clamp(min=0)
         index = place.div(self.group_size, rounding_mode="floor")
         member = place - index * self.group_size
-        problem = self._problem(index, asked)
         group = self.first + index * self.stride
+        problem = self._problem(index, asked) if self.levels is None else self._weighed(group, mask)
         if not self._may_bind(asked, admitted):
             self._place, self._highest = self._place + count, self._highest + asked
             return Slots(problem, group, member, nothing=False)
@@ -109,6 +138,17 @@ class GroupStream:
         """Number of attempts in this worker's groups g < admitted."""
         groups = -((self.first - int(admitted or 0)) // self.stride)
         return max(0, groups) * self.group_size
+
+    def _weighed(self, group: Tensor, mask: Tensor) -> Tensor:
+        """Problems [B] drawn by the weights of this moment; a group that has begun keeps its problem."""
+        assert self.levels is not None
+        draw = [uniform(self.seed, _SPLIT_NUMBER[self.split], group, which) for which in (1, 2)]
+        problem = torch.where(group == self._begun[0], self._begun[1], self.levels.draw(*draw))
+        # Slots are served in order, so the last one that is served has the newest group.
+        place = torch.where(mask, torch.arange(mask.shape[0], device=self.device), -1).amax()
+        newest = torch.stack([group, problem])[:, place.clamp(min=0)]
+        self._begun = torch.where(place >= 0, newest, self._begun)
+        return problem
 
     def _problem(self, index: Tensor, asked: int) -> Tensor:
         """Problems [B] of this worker's groups `index` [B], from a window computed ahead of the cursor."""

@@ -102,15 +102,20 @@ def register(
 
 def add(spec: TaskSpec) -> None:
     """Enter a spec here and in Gymnasium's registry (used where a spec arrives in another process)."""
+    _registry[spec.id] = spec
+    tell_gymnasium(spec.id, spec.module)
+
+
+def tell_gymnasium(id: str, module: str) -> None:
+    """Make `gymnasium.make` know an id; where that is still unknown here, `module` will be imported first."""
     import gymnasium
 
-    _registry[spec.id] = spec
-    gymnasium.registry.pop(spec.id, None)  # replaced on purpose: no warning about it
+    gymnasium.registry.pop(id, None)  # replaced on purpose: no warning about it
     gymnasium.register(
-        id=spec.id,
+        id=id,
         entry_point="atrl_envs.gym_env:TokenEnv",
         vector_entry_point="atrl_envs.gym_env:TokenVectorEnv",
-        kwargs={"env_id": spec.id, "module": spec.module},
+        kwargs={"env_id": id, "module": module},
     )
 
 
@@ -127,13 +132,24 @@ def get_spec(id: str, module: str | None = None) -> TaskSpec:
     elif id not in _registry and module not in (None, "__main__", "__mp_main__"):
         _import(str(module), id)
     if name not in _registry:
+        from atrl_envs import discovery
+
+        discovery.find(name)
+    if name not in _registry:
         raise UnknownEnvError(_unknown_id(name))
     return _registry[name]
 
 
 def list_envs() -> list[str]:
-    """All registered ids, sorted."""
-    return sorted(_registry)
+    """All ids that `make` takes, sorted: registered ones, those of installed distributions, and of families."""
+    from atrl_envs import discovery
+
+    return sorted({*discovery.known(), *_registry})  # in this order: the first may register some
+
+
+def is_registered(id: str) -> bool:
+    """Whether an id is registered already, without looking further."""
+    return id in _registry
 
 
 def make(id: str, **options: Any) -> VerifiableEnv:
@@ -143,7 +159,10 @@ def make(id: str, **options: Any) -> VerifiableEnv:
     tokens per step; split ["train"] or "test"; seed [0]; vocab [characters]; device ["cpu"]; max_new_tokens
     [registered]; worker [0] of num_workers [1] that share the stream of groups from start_group [0] on; shuffle
     [True]; bank [built], a ready ProblemBank; style, max_prompt_length [registered]; bank_size [10000, test 1000,
-    or all of a finite task]; test_fraction [0.1]. All others are parameters of the task.
+    or all of a finite task]; test_fraction [0.1]; rewards [correctness], see `atrl_envs.rewards`; allow_outscoring
+    [False]; curriculum [None], True or a `Curriculum`; chat [False]: prompts through the tokenizer's chat template,
+    after the text `system` [""]; fallback ["auto"]: processes of the host judge answers to golds that are no numbers,
+    "always": whatever is UNDECIDED, or "never". All others are parameters of the task.
     """
     return EnvMaker(id, **options)()
 
@@ -206,6 +225,7 @@ def env_options() -> tuple[str, ...]:
 _ENV_OPTIONS = (
     "num_envs", "group_size", "block_size", "split", "seed", "vocab", "device", "max_new_tokens", "worker",
     "num_workers", "start_group", "shuffle", "bank", "style", "max_prompt_length", "bank_size", "test_fraction",
+    "fallback", "rewards", "allow_outscoring", "curriculum", "chat", "system",
 )  # fmt: skip
 
 
@@ -243,12 +263,17 @@ def _import(module: str, id: str) -> None:
 
 
 def _unknown_id(id: str) -> str:
-    near = difflib.get_close_matches(id, _registry, n=3, cutoff=0.5)
+    from atrl_envs import discovery
+
+    if why := discovery.failure(id):
+        return f"no environment is registered as {id!r}: {why}"
+    near = difflib.get_close_matches(id, list_envs(), n=3, cutoff=0.5)
     lines = [f"no environment is registered as {id!r}."]
     if near:
-        lines.append("Near: " + ", ".join(f"{name} (import {_registry[name].module})" for name in near) + ".")
+        places = {name: f" (import {spec.module})" for name, spec in _registry.items()}
+        lines.append("Near: " + ", ".join(name + places.get(name, "") for name in near) + ".")
     else:
-        lines.append(f"Registered: {', '.join(list_envs())}.")
+        lines.append(f"Registered: {', '.join(sorted(_registry))}.")
     package = id.partition("/")[0] if "/" in id else ""
     try:
         found = bool(package.isidentifier() and importlib.util.find_spec(package))

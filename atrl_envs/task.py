@@ -44,13 +44,23 @@ class Problem:
     """One prompt and its gold answer.
 
     response: a whole gold response in the task's style, used to warm-start cold models; empty: the answer alone,
-    in that style. source: where the problem comes from, for error messages ("sums.csv, line 7").
+    in that style. source: where the problem comes from, for error messages ("sums.csv, line 7"). difficulty: 0, 1,
+    2, ...: the level that a curriculum weighs and that success is reported for. data: picklable facts that a scorer on
+    the host needs beside the answer. split: "train" or "test" where the source of a listed problem says so; empty: by a
+    hash of the prompt.
     """
 
     prompt: str
     answer: str
     response: str = ""
     source: str = ""
+    difficulty: int = 0
+    data: Any = None
+    split: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.difficulty, bool) or not isinstance(self.difficulty, int) or self.difficulty < 0:
+            raise ValueError(f"difficulty is a level 0, 1, 2, ..., got {self.difficulty!r}")
 
     def gold_response(self, style: str) -> str:
         """The response that should be judged correct: `response`, or the answer marked as `style` wants it."""
@@ -94,6 +104,12 @@ class Task:
         from atrl_envs.verify import MathVerifier
 
         return MathVerifier(vocab, style=style)
+
+    def corrupt(self, answer: str) -> str:
+        """A wrong answer close to this one, which `check_task` expects not to be paid; see `checks.corrupt`."""
+        from atrl_envs.checks import corrupt
+
+        return corrupt(answer)
 
     @classmethod
     def parameters(cls) -> dict[str, Any]:

@@ -73,7 +73,7 @@ CONTESTS = (
         env_id="atrl/SumSteps-v0",
         task={"high": 9, "median_terms": 3, "max_terms": 12, "max_new_tokens": 96},
         warmup=tuple(
-            "--warmup-steps 800 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.7 "
+            "--warmup-steps 1200 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.75 "
             "--warmup.anneal-steps 30".split()
         ),
         updates=5,
@@ -106,9 +106,9 @@ class Options:
     """Held-out greedy accuracy to reach."""
     limit: float = 400.0
     """Seconds of training after which a side is taken not to reach it."""
-    eval_every: int = 5
+    eval_every: int = 10
     """Updates between two evaluations of the runs to the target, on every side."""
-    eval_problems: int = 256
+    eval_problems: int = 512
     """Held-out problems of each of those evaluations."""
     train: str = ""
     """Further words for every `atrl train` after the warm start."""

@@ -16,7 +16,7 @@ class SumSteps(Task):
     Example: prompt "3+45+7=", answer "55", gold response "3+45=48\\n48+7=55\\n#### 55".
 
     Description: the number of terms is log-normal with median `median_terms` and log-standard deviation `spread`,
-        rounded and clipped to 2..`max_terms`; each term is drawn evenly from low..high.
+        rounded and clipped to 2..`max_terms`; each term is drawn evenly from low..high. Difficulty: terms, less 2.
     Action: a block of tokens. Observation: the prompt and the response so far.
     Reward: 1.0 at the end of a correct response, else 0. Verification is exact; the style is `gsm8k_hash`: the
         answer stands after the last "####".
@@ -45,7 +45,10 @@ class SumSteps(Task):
         drawn = rng.lognormal(math.log(self.median_terms), self.spread)  # infinite where the spread is huge
         terms = draw(rng, self.low, self.high, max(round(min(drawn, self.max_terms)), 2))
         return Problem(
-            prompt="+".join(map(str, terms)) + "=", answer=str(sum(terms)), response=_worked_out(terms)
+            prompt="+".join(map(str, terms)) + "=",
+            answer=str(sum(terms)),
+            response=_worked_out(terms),
+            difficulty=len(terms) - 2,
         )
 
 

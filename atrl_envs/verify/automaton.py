@@ -14,7 +14,7 @@ that is checked once, here, rather than hoped for on every row.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -275,24 +275,28 @@ def _byte_classes(nfa: Nfa) -> tuple[list[int], int]:
 
 
 def explore(
-    start: State, step: Callable[[State, int], tuple[State, int]], accept: Callable[[State], int],
+    start: State, row_of: Callable[[State], Sequence[tuple[State, int]]], accept: Callable[[State], int],
     also: Iterable[State] = (),
 ) -> tuple[Machine, dict[State, int]]:  # fmt: skip
-    """A machine from a transition function (state, byte) -> (state, label), and the number of each state."""
+    """A machine from the (next state, label) of each of the 256 bytes in a state, and the number of each state."""
     order = [start, *also]
     numbers = {state: i for i, state in enumerate(order)}
+    rows: list[Sequence[tuple[State, int]]] = []
+    numbered: dict[int, tuple[int, int]] = {}  # by the identity of a pair: rows share most of theirs
     table: list[list[tuple[int, int]]] = []
-    for state in order:
-        row = []
-        for byte in range(256):
-            after, label = (state, 0) if byte in (END, SKIP) else step(state, byte)
-            if after not in numbers:
-                numbers[after] = len(order)
-                order.append(after)
-            row.append((numbers[after], label))
-        table.append(row)
+    for own, state in enumerate(order):
+        rows.append(row := row_of(state))
+        for pair in row:
+            if id(pair) not in numbered:
+                after, label = pair
+                if after not in numbers:
+                    numbers[after] = len(order)
+                    order.append(after)
+                numbered[id(pair)] = numbers[after], label
+        table.append([numbered[id(pair)] for pair in row])
+        table[own][SKIP] = table[own][END] = (own, 0)
     known: dict[tuple[tuple[int, int], ...], int] = {}
-    classes = [known.setdefault(tuple(row[byte] for row in table), len(known)) for byte in range(256)]
+    classes = [known.setdefault(column, len(known)) for column in zip(*table, strict=True)]
     width = len(known)
     first = {cls: byte for byte, cls in reversed(list(enumerate(classes)))}
     cells = [row[first[cls]] for row in table for cls in range(width)]

@@ -1,10 +1,10 @@
 """Where in a response is the answer? One rule per style, over whole batches of byte strings.
 
     spot = locate("boxed", text)            # Spot(begin, stop, found, doubt, braced), each [B]
-    columns, extent = window(text, spot, 512)
+    answer = see("boxed", text, spot)       # Answer(letters, extent, spot, lost)
 
 Nothing is parsed here: a style only says which bytes hold the answer. A response that left its reasoning
-(`</think>`) is judged by what comes after it; one that is still in it (`<think>` and no end) by what came before.
+(`</think>`) is judged by what comes after it, up to where it begins to reason again (`<think>`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ import torch
 from torch import Tensor
 
 from atrl_envs.verify.automaton import END
+from atrl_envs.verify.masks import before, below, equals, span
+from atrl_envs.verify.peek import surely_all, widest
 from atrl_envs.verify.text import MARGIN, Text
 
 STYLES = ("plain", "gsm8k_hash", "boxed", "answer_tag", "last_number")
-SIGHT_BEFORE, SIGHT_BEHIND = 63, 33  # bytes of running text around its last digit that are read
+WINDOW = 512  # bytes of an answer; a longer one is not judged
+SIGHT_BEFORE, SIGHT_BEHIND = 512, 33  # bytes of running text around its last digit that are seen
+STEPS_BEFORE = 63  # of those before it, what is read after long runs of digits and blanks are shortened
 
 
 @dataclass(frozen=True)
 class Spot:
     """Bytes [begin, stop) of each row hold the answer if `found`; all fields are [B].
 
-    doubt: it stands where it may not be paid (an HTML comment). braced: style boxed: the box has braces;
-    last_number: the text before `begin` was left out.
+    doubt: it stands where it may not be paid (in an HTML comment, perhaps in unfinished reasoning). braced: style
+    boxed: the box has braces; last_number: the text before `begin` was left out.
     """
 
     begin: Tensor
@@ -34,6 +38,27 @@ class Spot:
     found: Tensor
     doubt: Tensor
     braced: Tensor
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The bytes of each answer: letters [B, W] uint8, END behind them.
+
+    extent: [B], how many there are, or more than W where the end is out of sight. lost: [B], the beginning of the
+    response was left out (see `Text`). squeezed: last_number: letters without long runs, and where each of them went.
+    """
+
+    letters: Tensor
+    extent: Tensor
+    spot: Spot
+    lost: Tensor
+    squeezed: tuple[Tensor, Tensor] | None = None
+
+    def of(self, rows: Tensor) -> Answer:
+        """Some of the answers."""
+        spot = Spot(*(getattr(self.spot, name)[rows] for name in Spot.__dataclass_fields__))
+        squeezed = None if self.squeezed is None else (self.squeezed[0][rows], self.squeezed[1][rows])
+        return Answer(self.letters[rows], self.extent[rows], spot, self.lost[rows], squeezed)
 
 
 class _Marks:
@@ -48,9 +73,7 @@ class _Marks:
 
     def at(self, offset: int, byte: int) -> Tensor:
         """Whether the byte `offset` places from here is this one, [B * L] bool."""
-        view = self.flat[MARGIN + offset : MARGIN + offset + self.size]
-        # A whole row of the byte: comparing with a scalar takes a slow road on the CPU.
-        return view == torch.full_like(view, byte)
+        return equals(self.flat[MARGIN + offset : MARGIN + offset + self.size], byte)
 
     def behind(self, pattern: bytes) -> Tensor:
         """The places right behind a pattern, [B, L] bool."""
@@ -70,6 +93,8 @@ class _Marks:
 
 def locate(style: str, text: Text) -> Spot:
     """Find the answer in every response. gsm8k_hash and boxed leave its end to `window`."""
+    if style == "plain":
+        return Spot(text.first, text.stop, ~text.lost, text.lost, text.lost)
     marks = _Marks(text)
     begin, stop = _region(marks, text)
     inside = marks.between(begin, stop + 1)  # a marker may end where the region ends
@@ -84,36 +109,48 @@ def locate(style: str, text: Text) -> Spot:
         first, braced = marks.last(marks.behind(b"<answer>") & marks.between(begin, stop + 1)), no
         first = torch.where(close < 0, -1, first)
     elif style == "last_number":
-        ascii_digit = marks.flat[MARGIN : MARGIN + marks.size] - 48 < 10
-        wide = (
-            (marks.flat[MARGIN : MARGIN + marks.size] - 0x90 < 10) & marks.at(-1, 0xBC) & marks.at(-2, 0xEF)
-        )
-        last = marks.last((ascii_digit | wide).view(marks.shape) & marks.between(begin, stop))
+        last = last_digit(text.data, begin, stop)
         first = torch.where(last < 0, -1, torch.maximum(begin, last - SIGHT_BEFORE + 1))
         braced = first > begin
         stop = torch.minimum(stop, last + SIGHT_BEHIND + 1)
     else:
         raise ValueError(f"unknown style {style!r}; known: {', '.join(STYLES)}")
     found = first >= 0
-    doubt = found & _in_comment(marks, first)
+    # Where the beginning is out of sight, a response without `</think>` may be still in its reasoning.
+    doubt = found & (_in_comment(marks, first) | (text.lost & (begin <= text.first)))
     return Spot(first * found, stop * found, found, doubt, braced)
 
 
+def last_digit(data: Tensor, begin: Tensor, stop: Tensor) -> Tensor:
+    """The last byte of the last digit, ASCII or full-width, in [begin, stop) of each text; -1 if none: [B]."""
+    width = data.shape[1]
+    place = torch.arange(1, width + 1, dtype=torch.int32, device=data.device)
+    first, second = equals(data, 0xEF), equals(data, 0xBC)
+    wide = below(data - 0x90, 10)
+    wide[:, 2:] &= second[:, 1:-1] & first[:, :-2]
+    wide[:, :2] = False
+    digits = (below(data - 48, 10) | wide) & span(width, begin, stop)
+    return (digits.view(torch.uint8) * place).amax(1) - 1
+
+
 def _region(marks: _Marks, text: Text) -> tuple[Tensor, Tensor]:
-    """What may hold an answer, [B] and [B]: behind the last `</think>`, before a `<think>` that stays open."""
+    """What may hold an answer, [B] and [B]: behind the last `</think>`, before the first `<think>` behind that."""
     think = marks.behind(b"think>").view(-1)
     closed = marks.last((think & marks.at(-7, 47) & marks.at(-8, 60)).view(marks.shape))
-    opened = marks.last((think & marks.at(-7, 60)).view(marks.shape))
-    return torch.maximum(text.first, closed), torch.where(opened > closed, opened - 7, text.stop)
+    begin = torch.maximum(text.first, closed)
+    opened = (think & marks.at(-7, 60)).view(marks.shape) & (marks.place > begin.unsqueeze(1) + 7)
+    far = marks.shape[1] + 1
+    opened = far - (opened.view(torch.uint8) * (far - marks.place)).amax(1)  # from 1, as `place`
+    return begin, torch.minimum(text.stop, opened - 8)
 
 
 def _in_comment(marks: _Marks, position: Tensor) -> Tensor:
     """Whether a position lies inside `<!-- ... -->`, [B]."""
-    before = marks.place <= position.unsqueeze(1)
+    earlier = marks.place <= position.unsqueeze(1)
     dashes = marks.at(-1, 45) & marks.at(-2, 45)
     opened = (dashes & marks.at(-3, 33) & marks.at(-4, 60)).view(marks.shape)
     closed = marks.behind(b"-->")
-    return marks.last(opened & before) > marks.last(closed & before)
+    return marks.last(opened & earlier) > marks.last(closed & earlier)
 
 
 def _box(marks: _Marks, inside: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,6 +166,14 @@ def _box(marks: _Marks, inside: Tensor) -> tuple[Tensor, Tensor]:
     braced = marks.last((near | far) & opening & (lowest < depth))
     bare = marks.last(far & ~opening)
     return torch.where(braced >= bare, braced + (braced >= 0), bare), braced >= bare
+
+
+def see(style: str, text: Text, spot: Spot, limit: int = WINDOW) -> Answer:
+    """The bytes of every answer, `limit` of them at most; style last_number: of the text around the last digit."""
+    limit = SIGHT_BEFORE + SIGHT_BEHIND if style == "last_number" else limit
+    width = widest(spot.stop - spot.begin, min(text.data.shape[1], limit))
+    letters, extent = window(text, spot, style, width)
+    return Answer(letters, extent, spot, text.lost)
 
 
 def window(text: Text, spot: Spot, style: str, width: int) -> tuple[Tensor, Tensor]:
@@ -147,18 +192,22 @@ def window(text: Text, spot: Spot, style: str, width: int) -> tuple[Tensor, Tens
     if ends is not None:
         first = width + 1 - (ends.view(torch.uint8) * (width + 1 - step)).amax(1)
         extent = torch.minimum(extent, first)
-    return letters | ((step < extent.unsqueeze(1)).view(torch.uint8) - 1), extent
+    return letters | (before(width, extent).view(torch.uint8) - 1), extent
 
 
 def _ends(letters: Tensor, spot: Spot, style: str) -> Tensor | None:
     """The bytes behind which an answer is over, [B, W] bool."""
-    newline = (letters == 10) | (letters == 13)
+    if style not in ("gsm8k_hash", "boxed"):
+        return None
+    newline = equals(letters, 10) | equals(letters, 13)
     if style == "gsm8k_hash":
         return newline
-    if style != "boxed":
-        return None
-    free = torch.nn.functional.pad(letters[:, :-1], (1, 0)) != 92
-    up, down = ((letters == 123) & free).view(torch.uint8), ((letters == 125) & free).view(torch.uint8)
-    depth = (up.view(torch.int8) - down.view(torch.int8)).cumsum(1, dtype=torch.int32)
-    bare = newline | (letters == 32) | (letters == 36)
-    return torch.where(spot.braced.unsqueeze(1), depth < 0, bare)
+    escaped = torch.nn.functional.pad(equals(letters, 92)[:, :-1], (1, 0))
+    step = equals(letters, 123).view(torch.int8) - equals(letters, 125).view(torch.int8)
+    depth = (step * ~escaped).cumsum(1, dtype=torch.int32)
+    closed = below(depth, 0)
+    if surely_all(spot.braced):
+        return closed
+    bare = newline | equals(letters, 32) | equals(letters, 36)
+    braced = spot.braced.unsqueeze(1)
+    return (braced & closed) | (~braced & bare)

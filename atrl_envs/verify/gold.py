@@ -7,18 +7,19 @@ The same automaton reads golds and answers; here its labels become Python intege
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from atrl_envs.verify import labels as L
 from atrl_envs.verify.automaton import Machine
-from atrl_envs.verify.walk import FIGURES, balanced_on_host
+from atrl_envs.verify.labels import DECIMAL, HOST, INVALID, RATIONAL
+from atrl_envs.verify.remainders import FIGURES, MOST_SIDE
+from atrl_envs.verify.walk import balanced_on_host
 
 MOST_DIGITS = 4096  # digits of a gold answer
 
 # Columns of the integer form of a gold answer, [M, 8] int64.
 KIND, NEGATIVE, COUNT, EXPONENT, TOP, BOTTOM, WITH_PERCENT, SPARE = range(8)
-INVALID, DECIMAL, RATIONAL = 0, 1, 2  # KIND is a sum of the last two
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class Gold:
     """A gold answer in normal form.
 
     kind: INVALID, or DECIMAL and RATIONAL where it may be compared with decimals (all values may; those that
-    do not terminate equal none) and with fractions (numerator and denominator have at most 18 digits).
-    digits: significant digits of a terminating decimal ("" for zero), times 10 ** exponent.
+    do not terminate equal none) and with fractions (numerator and denominator have at most MOST_SIDE digits).
+    digits: significant digits of a terminating decimal ("" for zero), times 10 ** exponent. top, bottom: numerator
+    and denominator in lowest terms, where it is RATIONAL.
     """
 
     kind: int = INVALID
@@ -40,14 +42,27 @@ class Gold:
     percent: bool = False
 
     def row(self) -> list[int]:
-        """The integer form; COUNT is -1 where the value does not terminate."""
+        """The integer form; COUNT is -1 where the value does not terminate, TOP and BOTTOM 0 where they do not fit."""
         count = len(self.digits) if self.terminates else -1
-        values = (self.kind, self.negative, count, self.exponent, self.top, self.bottom, self.percent, 0)
+        sides = [side if side < 10**FIGURES else 0 for side in (self.top, self.bottom)]
+        values = (self.kind, self.negative, count, self.exponent, *sides, self.percent, 0)
         return [int(value) for value in values]
 
+    def sides(self) -> list[str]:
+        """The digits of numerator and denominator, the last one first."""
+        return [str(side)[::-1] for side in (self.top, self.bottom)]
 
-def encode_gold(answer: str, machine: Machine) -> Gold:
-    """Normal form of a gold answer; INVALID where it is empty or the rules do not read it as one number."""
+
+def encode_gold(answer: str, machine: Machine, fallback: bool = False) -> Gold:
+    """Normal form of a gold answer; INVALID where it is empty or the rules do not read it as one number.
+
+    fallback: HOST in the place of INVALID, except for an empty one.
+    """
+    gold = _one_number(answer, machine)
+    return replace(gold, kind=HOST) if fallback and gold.kind == INVALID and answer.strip() else gold
+
+
+def _one_number(answer: str, machine: Machine) -> Gold:
     raw = answer.encode("utf-8", "replace")
     found, code = machine.read(raw)
     if code != L.NUMBER or not balanced_on_host(found):
@@ -68,10 +83,10 @@ def encode_gold(answer: str, machine: Machine) -> Gold:
     digits = shown.rstrip("0")
     exponent = power - len(parts.get(L.DECIMALS, "")) + len(shown) - len(digits) if digits else 0
     negative = negative and bool(digits)
-    if abs(exponent) <= FIGURES and len(digits) <= FIGURES:
+    if abs(exponent) <= MOST_SIDE and len(digits) <= MOST_SIDE:
         value = Fraction(int(digits or "0")) * Fraction(10) ** exponent
         top, bottom = value.numerator, value.denominator
-        if max(top, bottom) < 10**FIGURES:
+        if max(top, bottom) < 10**MOST_SIDE:
             return Gold(DECIMAL | RATIONAL, negative, digits, True, exponent, top, bottom, percent)
     return Gold(DECIMAL, negative, digits, True, exponent, 0, 1, percent)
 
@@ -89,7 +104,7 @@ def _gold_fraction(parts: dict[int, str], negative: bool, percent: bool) -> Gold
             return Gold()
         value += int(parts[L.WHOLE])
     top, bottom = value.numerator, value.denominator
-    kind = DECIMAL | (RATIONAL if max(top, bottom) < 10**FIGURES else 0)
+    kind = DECIMAL | (RATIONAL if max(top, bottom) < 10**MOST_SIDE else 0)
     rest, twos, fives = bottom, 0, 0
     while rest % 2 == 0:
         rest, twos = rest // 2, twos + 1

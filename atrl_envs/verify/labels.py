@@ -1,4 +1,4 @@
-"""What a byte of an answer can be, and what an answer as a whole can be.
+"""What a byte of an answer can be, what an answer as a whole can be, and what a gold answer can be.
 
 machine.read(b"-1 3/4")     # [MINUS, WHOLE, NONE, OVER, NONE, UNDER], NUMBER
 """
@@ -25,11 +25,22 @@ MATH_OPEN, MATH_CLOSE = 15, 16
 BOLD = 17
 # Only in running text, where the last number is looked for.
 PART = 18  # belongs to a number and has no value of its own (separator, unit, currency)
-ENDS = 19  # first byte behind a number
-DOUBT = 20  # first byte behind something that holds a number and that the rules do not read
-COUNT = 21
+TEN = 19  # a digit of 10, perhaps of a power of ten
+# The first byte behind a number. `joined`: the number is one with what stands before the joints in it. A joint may
+# turn out to be within a number; if it does not, the number has ended there.
+ENDS, JOINT = 20, 21
+ENDS_JOINED, JOINT_JOINED = 22, 23
+DOUBT = 24  # behind something that holds a number and that the rules do not read
+COUNT = 25
 
 # What a whole text is; where several fit, the smallest.
 NUMBER = 1
 EMPTY = 2  # blanks and decoration only
 LIST = 3  # several numbers, a range, plus-minus, or marks without any digit
+# And where running text ends: 0, or in a number, in one that is joined, or in what is not read.
+AT_NUMBER, AT_JOINED, AT_DOUBT = 1, 2, 3
+
+# What a gold answer is: the sum of DECIMAL and RATIONAL where it may be compared with decimals and with fractions.
+INVALID = 0  # nothing can be said about a response to it
+DECIMAL, RATIONAL = 1, 2
+HOST = 4  # it is no number, and only the host may judge what is compared with it

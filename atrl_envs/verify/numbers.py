@@ -1,11 +1,10 @@
-"""Exact values from labelled bytes, and whether they equal the gold: no floating point anywhere.
+"""Exact values from labelled bytes, and whether they equal the gold: no floating point rounds anything anywhere.
 
-    verdict = compare(found, letters, (digits, form), tables)         # [B]
+    verdict = compare(found, letters, (digits, form, sides), tables)         # [B]
 
 A terminating decimal is a digit string without leading and trailing zeros, times a power of ten: two are
-equal exactly if sign, digits and exponent are, whatever their length, and 1e999999999 costs nothing. A fraction
-is compared with p/q in lowest terms by division: num/den = p/q exactly if q divides den, p divides num, and
-the quotients are equal, so nothing can overflow. A fraction with more than 18 digits a side is UNDECIDED.
+equal exactly if sign, digits and exponent are, whatever their length, and 1e999999999 costs nothing. Fractions are
+compared across, a * q with p * b, by their remainders (`remainders.py`).
 """
 
 from __future__ import annotations
@@ -15,108 +14,103 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atrl_envs.verify import labels as L
-from atrl_envs.verify.gold import BOTTOM, COUNT, EXPONENT, KIND, NEGATIVE, RATIONAL, TOP, WITH_PERCENT
+from atrl_envs.verify.labels import RATIONAL
+from atrl_envs.verify.masks import below, each, equals
+from atrl_envs.verify.peek import surely_none
+from atrl_envs.verify.remainders import FIGURES, MOST_FIGURES, same_ratio
 from atrl_envs.verify.verdict import Verdict
-from atrl_envs.verify.walk import FIGURES, Tables
+from atrl_envs.verify.walk import Tables
+
+Gold = tuple[Tensor, Tensor, Tensor]  # digits [B, G] uint8, form [B, 8] int64, sides [B, 2, F] uint8
 
 
 @dataclass(frozen=True)
 class Value:
-    """What the labels say: the parts WHOLE, OVER, UNDER, POWER, and the marks."""
+    """What the labels say of each answer, all [B] but the first two.
 
-    count: Tensor  # [4, B] digits of each part
-    number: Tensor  # [4, B] its value, where it has at most FIGURES digits
-    decimals: Tensor  # [B] digits behind the point
-    negative: Tensor  # [B]
-    power_negative: Tensor  # [B]
-    percent: Tensor  # [B]
+    count: [4, B] digits of WHOLE, OVER, UNDER, POWER. number: [4, B] their values, where they have at most FIGURES.
+    decimals: digits behind the point. minus, power_minus, percent: how many there are.
+    """
+
+    count: Tensor
+    number: Tensor
+    decimals: Tensor
+    minus: Tensor
+    power_minus: Tensor
+    percent: Tensor
 
 
 def value_of(found: Tensor, digit: Tensor, tables: Tables) -> Value:
     """Integer values of the labelled digits: found, digit [B, T]."""
-    rows, size = found.shape
-    member = found == tables.fields
+    size = found.shape[1]
+    member = each(found, tables.fields)
+    count = member.sum(2, dtype=torch.int32)
     place = torch.arange(1, size + 1, dtype=torch.int32, device=found.device)
     # Digits of a part stand side by side where its value is used: the last FIGURES places hold it.
-    final = (member.view(torch.uint8) * place).amax(2)  # from 1; 0 if there is none
+    final = (member[:4].view(torch.uint8) * place).amax(2, keepdim=True)  # from 1; 0 if there is none
     reach = min(FIGURES, size)
     step = torch.arange(1, reach + 1, dtype=torch.int32, device=found.device)
-    index = final.unsqueeze(2) - step
-    taken = index.clamp(min=0) + (
-        torch.arange(rows, dtype=torch.int32, device=found.device) * size
-    ).unsqueeze(1)
-    labels = found.view(-1).index_select(0, taken.view(-1)).view(4, rows, reach)
-    digits = digit.view(-1).index_select(0, taken.view(-1)).view(4, rows, reach)
-    valid = (labels == tables.fields) & (index >= 0)
-    number = (digits * valid.view(torch.uint8) * tables.tens[:reach]).sum(2)
-    return Value(
-        count=member.sum(2, dtype=torch.int32),
-        number=number,
-        decimals=(found == L.DECIMALS).sum(1, dtype=torch.int32),
-        negative=(found == L.MINUS).sum(1, dtype=torch.int32) % 2 == 1,
-        power_negative=(found == L.POWER_MINUS).sum(1, dtype=torch.int32) > 0,
-        percent=(found == L.PERCENT).sum(1, dtype=torch.int32) > 0,
-    )
+    digits = digit.expand(4, *digit.shape).gather(2, (final - step).clamp(min=0).long())
+    parts = count[:4]
+    number = (digits * (step <= parts.unsqueeze(2)) * tables.tens[:reach]).sum(2)
+    return Value(parts, number, *count[4:].unbind(0))
 
 
-def same_decimal(found: Tensor, digit: Tensor, value: Value, figures: Tensor, form: Tensor) -> Tensor:
+def same_decimal(
+    found: Tensor, digit: Tensor, value: Value, figures: Tensor, form: tuple[Tensor, ...]
+) -> Tensor:
     """Whether a decimal equals the gold, digit by digit: [B]. figures: [B, G] significant digits of the gold."""
-    member = (found - 1 < 3).view(torch.uint8)  # WHOLE, OVER, DECIMALS; NONE wraps around
+    _, gold_minus, gold_count, gold_exponent, *_ = form
+    member = below(found - 1, 3).view(torch.uint8)  # WHOLE, OVER, DECIMALS; NONE wraps around
     rank = member.cumsum(1, dtype=torch.int32)
     total = rank[:, -1]
     shown = member * digit
-    nonzero = (shown > 0).view(torch.uint8)
-    final = (nonzero * rank).amax(1)
-    first = total + 1 - (nonzero * (total.unsqueeze(1) + 1 - rank)).amax(1)
-    # Zeros before the first significant digit and behind the last equal a gold digit of zero there.
-    place = rank - first.unsqueeze(1)
-    expected = figures.gather(1, place.clamp(0, figures.shape[1] - 1).long())
-    expected = expected * ((place >= 0) & (rank <= final.unsqueeze(1))).view(torch.uint8) * member
+    solid = (~equals(shown, 0)).view(torch.uint8)
+    final = (solid * rank).amax(1)
+    beyond = found.shape[1] + 1
+    first = beyond - (solid * (beyond - rank)).amax(1)
+    # Zeros before the first significant digit equal a zero before the digits of the gold; behind these stand zeros.
+    place = rank - (first - 1).unsqueeze(1)
+    padded = torch.nn.functional.pad(figures, (1, 0))
+    expected = padded.gather(1, place.clamp(0, figures.shape[1]).long()) * member
     differs = (shown != expected).sum(1, dtype=torch.int32) > 0
     significant = (final - first + 1).clamp(min=0)
-    power = torch.where(value.power_negative, -value.number[3], value.number[3])
-    exponent = power - value.decimals + total - final
-    same = (exponent == form[EXPONENT]) & (value.negative == (form[NEGATIVE] > 0))
-    return (significant == form[COUNT]) & ~differs & (same | (significant == 0))
+    power = value.number[3] * (1 - 2 * value.power_minus)
+    exponent = power - value.decimals + (total - final)
+    same = (exponent == gold_exponent) & (value.minus % 2 == gold_minus)
+    return (significant == gold_count) & ~differs & (same | (significant == 0))
 
 
-def same_fraction(value: Value, form: Tensor) -> tuple[Tensor, Tensor]:
+def same_fraction(
+    found: Tensor, digit: Tensor, value: Value, gold: Gold, tables: Tables
+) -> tuple[Tensor, Tensor]:
     """Whether a fraction equals the gold, and whether that could be decided: [B], [B]."""
-    whole, over, under, _ = value.number.unbind(0)
-    has_whole, has_over, _, _ = (value.count > 0).unbind(0)
-    mixed = has_whole & has_over
-    digits = torch.where(mixed, value.count[0] + value.count[2], value.count[:3].amax(0))
-    fits = (digits <= FIGURES) & (~mixed | ((value.count[1] <= 2) & (over < under)))
-    top = torch.where(has_over, over, whole) + whole * under * (mixed & fits)
-    p, q = form[TOP], form[BOTTOM]
-    unit = p.clamp(min=1)
-    equal = (
-        (under % q == 0)
-        & (top % unit == 0)
-        & ((top // unit == under // q) | (p == 0))
-        & ((p > 0) | (top == 0))
-    )
-    signs = (value.negative == (form[NEGATIVE] > 0)) | (top == 0)
-    undefined = (under == 0) & (digits <= FIGURES)
-    return equal & signs & ~undefined, undefined | (fits & ((form[KIND] & RATIONAL) > 0))
+    kind, gold_minus, gold_count, _, top, bottom, *_ = gold[1].unbind(1)
+    wholes, overs, unders, _ = value.count.unbind(0)
+    mixed = (wholes > 0) & (overs > 0)
+    proper = ~mixed | ((overs <= 2) & (unders <= FIGURES) & (value.number[1] < value.number[2]))
+    fits = torch.where(mixed, wholes + unders, value.count[:3].amax(0)) <= MOST_FIGURES
+    equal, undefined = same_ratio(found, digit, value, (top, bottom, gold[2]), tables)
+    equal = equal & ~undefined & ((value.minus % 2 == gold_minus) | (gold_count == 0))
+    return equal, fits & (undefined | (proper & ((kind & RATIONAL) > 0)))
 
 
-def compare(found: Tensor, letters: Tensor, answers: tuple[Tensor, Tensor], tables: Tables) -> Tensor:
+def compare(found: Tensor, letters: Tensor, gold: Gold, tables: Tables) -> Tensor:
     """Verdict [B] on texts that the machine accepted as one number.
 
-    found: labels [B, T]; letters: bytes [B, T]; answers: gold digits [B, G] and gold form [8, B].
+    found: labels [B, T]; letters: bytes [B, T]; gold: digits [B, G], form [B, 8] and sides [B, 2, F].
     """
-    figures, form = answers
+    form = gold[1].unbind(1)
     digit = letters & 15
     value = value_of(found, digit, tables)
-    equal = same_decimal(found, digit, value, figures, form)
+    equal = same_decimal(found, digit, value, gold[0], form)
     decided = value.count[3] <= FIGURES
-    fraction, fraction_decided = same_fraction(value, form)
     is_fraction = value.count[2] > 0
-    equal = torch.where(is_fraction, fraction, equal)
-    decided = torch.where(is_fraction, fraction_decided, decided)
+    if not surely_none(is_fraction):
+        fraction, fraction_decided = same_fraction(found, digit, value, gold, tables)
+        equal = torch.where(is_fraction, fraction, equal)
+        decided = torch.where(is_fraction, fraction_decided, decided)
     # `28` for a gold of `28%` is neither surely right nor surely wrong.
-    decided = decided & (value.percent | (form[WITH_PERCENT] == 0))
+    decided = decided & ((value.percent > 0) | (form[6] == 0))
     verdict = torch.where(equal, int(Verdict.CORRECT), int(Verdict.WRONG))
     return torch.where(decided, verdict, int(Verdict.UNDECIDED))

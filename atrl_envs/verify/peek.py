@@ -24,6 +24,21 @@ def widest(lengths: Tensor, limit: int) -> int:
     return max(1, min(limit, int(lengths.max())))
 
 
+def lowest(numbers: Tensor, limit: int) -> int:
+    """Smallest of `numbers`; `limit`, below which there is none, where looking would mean waiting."""
+    return int(numbers.min()) if may_look(numbers) and numbers.numel() else limit
+
+
 def surely_none(flags: Tensor) -> bool:
     """Whether no flag is set, as far as may be seen: False where looking would mean waiting."""
     return may_look(flags) and not bool(flags.any())
+
+
+def surely_all(flags: Tensor) -> bool:
+    """Whether every flag is set, as far as may be seen: False where looking would mean waiting."""
+    return may_look(flags) and bool(flags.all())
+
+
+def places(flags: Tensor) -> Tensor:
+    """Where flags [N] are set, in order; for code that runs only where one may look."""
+    return flags.nonzero().squeeze(1)

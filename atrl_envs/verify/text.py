@@ -4,7 +4,7 @@
     text = spelling.text(tokens, start, end)     # Text: data [B, L] uint8, first, stop, lost [B]
 
 A vocabulary of single characters needs one look-up a token. Any other needs a ragged concatenation: where each
-token begins is a running sum, which token owns each byte is another, and one look-up fetches the byte.
+token begins is a running sum, where in the table each byte stands is another, and one look-up fetches it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from atrl_envs.verify.automaton import END, SKIP, STRANGE
+from atrl_envs.verify.masks import before
 from atrl_envs.verify.peek import surely_none, widest
 
 LONGEST = 1 << 17  # bytes of a response that are looked at: its last ones
@@ -34,6 +35,15 @@ class Text:
     first: Tensor
     stop: Tensor
     lost: Tensor
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A text, where in it each token begins, and how many bytes of it are the token's, [B, S] each."""
+
+    text: Text
+    begins: Tensor
+    counts: Tensor
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,11 @@ class Spelling:
         """Whether no token has more than one byte."""
         return self.table.shape[1] == 1
 
+    def rows_of(self, tokens: Tensor) -> Tensor:
+        """Where tokens stand in the tables, int32, same shape."""
+        ids = tokens if tokens.dtype == torch.int64 else tokens.int()
+        return ids.clamp(-1, self.table.shape[0] - 2).int() + 1
+
     def text(self, tokens: Tensor, start: Tensor, end: Tensor | None, keep_gaps: bool = False) -> Text:
         """The responses: tokens [B, S] from `start` [B] to `end` [B] or the first end of sequence, as bytes.
 
@@ -74,7 +89,7 @@ class Spelling:
         """
         size = tokens.shape[1]
         place = torch.arange(size, dtype=torch.int32, device=tokens.device)
-        rows = tokens.int().clamp(-1, self.table.shape[0] - 2) + 1
+        rows = self.rows_of(tokens)
         start = start.int().clamp(0, size)
         inside = place >= start.unsqueeze(1)
         if self.bytewise:
@@ -86,9 +101,9 @@ class Spelling:
         stop = first_eos if end is None else torch.minimum(first_eos, end.int())
         stop = torch.maximum(stop, start)
         inside = inside & (place < stop.unsqueeze(1))
-        none = torch.zeros_like(inside[:, 0])
         if not self.bytewise:
-            return self._join(rows, inside)
+            return self.join(rows, inside).text
+        none = torch.zeros_like(inside[:, 0])
         letters = letters | (inside.view(torch.uint8) - 1)  # END outside
         if keep_gaps or surely_none(letters == SKIP):
             return Text(torch.nn.functional.pad(letters, (0, MARGIN), value=END), start, stop, none)
@@ -101,24 +116,28 @@ class Spelling:
         moved = moved[:, 1:].contiguous()
         return Text(moved, torch.zeros_like(start), home[:, -1].int(), none)
 
-    def _join(self, rows: Tensor, inside: Tensor) -> Text:
-        """Ragged concatenation of the bytes of the tokens inside each response."""
-        size, widest_token = rows.shape[1], self.table.shape[1]
-        count = self.length.index_select(0, rows.view(-1)).view(rows.shape) * inside
-        after = count.cumsum(1, dtype=torch.int32)
-        total = after[:, -1]
-        width = widest(total, min(size * widest_token, LONGEST))
-        dropped = (total - width).clamp(min=0)
-        offset = after - count - dropped.unsqueeze(1)  # where each token begins
-        begins = torch.zeros(rows.shape[0], width + 1, dtype=torch.int32, device=rows.device)
-        begins.scatter_add_(1, offset.clamp(0, width).long(), torch.ones_like(offset))
-        # The token that owns a byte is the last that begins at or before it.
-        owner = begins[:, :width].cumsum(1) - 1
+    def join(self, rows: Tensor, inside: Tensor) -> Joined:
+        """The bytes of tokens put together. rows: [B, S] as from `rows_of`; inside: [B, S] bool, which tokens."""
+        size, unit = rows.shape[1], self.table.shape[1]
+        counts = self.length.index_select(0, rows.view(-1)).view(rows.shape) * inside
+        after = counts.cumsum(1, dtype=torch.int32)
+        total = length = after[:, -1]
+        width = widest(total, min(size * unit, LONGEST))
+        begins = after - counts
+        if size * unit > LONGEST:
+            length = total.clamp(max=width)
+            begins = begins - (total - length).unsqueeze(1)
+        # Byte c of the text is byte rows * unit - begins + c of the table, for the last token that begins at c or
+        # before it. So each token adds what that number changes by, and a running sum does the rest.
+        origin = rows * unit - begins
+        change = torch.cat([origin[:, :1], origin[:, 1:] - origin[:, :-1]], 1)
+        index = torch.zeros(rows.shape[0], width + 1, dtype=torch.int32, device=rows.device)
+        index.scatter_add_(1, begins.clamp(0, width).long(), change)
         column = torch.arange(width, dtype=torch.int32, device=rows.device)
-        # An index outside the text means nothing; the clamp keeps it inside the table.
-        index = ((rows * widest_token - offset).gather(1, owner) + column).clamp(0, self.table.numel() - 1)
+        index = index[:, :width].cumsum(1, dtype=torch.int32) + column
+        # Behind the text an index means nothing; the clamp keeps it inside the table.
+        index = index.clamp(0, self.table.numel() - 1)
         letters = self.table.view(-1).index_select(0, index.view(-1)).view(index.shape)
-        length = total - dropped
-        letters = letters | ((column < length.unsqueeze(1)).view(torch.uint8) - 1)
+        letters = letters | (before(width, length).view(torch.uint8) - 1)
         data = torch.nn.functional.pad(letters, (0, MARGIN), value=END)
-        return Text(data, torch.zeros_like(length), length, dropped > 0)
+        return Joined(Text(data, torch.zeros_like(length), length, total > length), begins, counts)

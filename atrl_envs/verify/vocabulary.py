@@ -13,6 +13,8 @@ SHORT_UNITS = frozenset(
 LETTER_UNITS = "msghlSGHL"  # not M: `5 M` is five million
 
 _HEDGES = (
+    "unknown guess estimate estimated approximate unsure doubtful untrue never cannot nope isnt otherwise else versus "
+    "downto onward onwards upwards downwards something ish nought nil "
     "or and to not no nor but if unless is isn are aren was were be been than more less fewer least most "
     "between from through about around roughly approximately approx maybe perhaps possibly probably "
     "almost nearly over under above below exceeding either neither both except excluding wrong false "
@@ -21,7 +23,8 @@ _HEDGES = (
 _OPERATIONS = (
     "times divided multiplied by squared cubed square cube root roots sqrt power powers raised mod modulo "
     "modulus remainder factorial choose base percent percentage percentages negative log ln exp sin cos "
-    "tan cot sec csc arcsin arccos arctan max lim gcd lcm sum infinity infinite inf infty nan pi"
+    "tan cot sec csc arcsin arccos arctan max lim gcd lcm sum infinity infinite inf infty nan pi inverse reciprocal "
+    "negated exponent binary octal decimal hex hexadecimal point points"
 )
 _AMOUNTS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -30,12 +33,24 @@ _AMOUNTS = (
     "quintillion mil mill mio bil bln mln dozen dozens gross score lakh lakhs crore crores half halves "
     "third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth "
     "eighths ninth ninths tenth tenths eleventh elevenths twelfth twelfths hundredth hundredths "
-    "thousandth thousandths millionth millionths kilo mega giga double twice triple"
+    "thousandth thousandths millionth millionths billionth billionths trillionth trillionths twentieth twentieths "
+    "thirtieth thirtieths fortieth fortieths fiftieth fiftieths thirteenth thirteenths fourteenth fourteenths "
+    "fifteenth fifteenths sixteenth sixteenths kilo mega giga tera milli micro nano double twice triple quadruple "
+    "quintuple treble fold tenfold twofold hundredfold myriad myriads lac lacs grand scores grosses googol "
+    "sextillion septillion octillion nonillion decillion permille percentile percentiles ppm ppb bps basis"
 )
 _SYMBOLS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau "
     "upsilon phi chi psi omega abc abcd bcd xyz xyzt uvw pqr pqrs rst stu klm lmn mnp ijk"
 )
+# What is said behind a number in running text and makes another of it, or says that it is one of two.
+CHANGES_BEHIND = frozenset(
+    "hundred hundreds thousand thousands million millions billion billions trillion trillions quadrillion "
+    "quintillion sextillion septillion octillion googol dozen dozens score gross lakh lakhs lac crore crores myriad "
+    "mil mill mio bil bln mln bn mn tn k M b grand half halves third thirds quarter quarters fourth fourths fifths "
+    "sixths sevenths eighths ninths tenths hundredths thousandths millionths squared cubed factorial point binary "
+    "octal hex hexadecimal permille ppm ppb milli micro nano or".split()
+) | {"and a half", "and a quarter", "and a third", "and one half", "and two thirds", "and three quarters"}
 GREEK = tuple("alpha beta gamma delta epsilon theta lambda mu rho sigma phi varphi psi omega pi tau".split())
 NOT_UNITS = frozenset(f"{_HEDGES} {_OPERATIONS} {_AMOUNTS} {_SYMBOLS}".split()) - {"square", "sec", "sum"}
 NOT_NAMES = frozenset(_HEDGES.split()) - {"between", "from", "to", "both", "above", "below"}

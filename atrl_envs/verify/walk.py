@@ -16,8 +16,10 @@ from torch import Tensor
 
 from atrl_envs.verify import labels as L
 from atrl_envs.verify.automaton import LETTERS, SKIP, Machine
+from atrl_envs.verify.peek import may_look
+from atrl_envs.verify.remainders import FIGURES, moduli, powers
+from atrl_envs.verify.verdict import Verdict
 
-FIGURES = 18  # digits of an integer that surely fits int64
 MOST_WORDS = 4  # words behind a number that may still be its unit
 
 _PAIRS = (
@@ -36,6 +38,15 @@ def _weights() -> list[int]:
     return weights
 
 
+def _verdicts() -> list[int]:
+    """The last word on a response, at index kind of its gold * 8 + verdict so far."""
+    final = [list(Verdict)] * 8
+    final[L.INVALID] = [Verdict.INVALID_GOLD] * len(Verdict)
+    # What is no number cannot be compared here: whatever answer there is, the host decides.
+    final[L.HOST] = [Verdict.UNDECIDED, Verdict.UNDECIDED, *list(Verdict)[2:]]
+    return [verdict for row in final for verdict in (*row, *[Verdict.UNDECIDED] * (8 - len(row)))]
+
+
 def balanced_on_host(found: list[int]) -> bool:
     """`balanced` for one list of labels."""
     weights = _weights()
@@ -44,9 +55,8 @@ def balanced_on_host(found: list[int]) -> bool:
 
 def _sound(total: Tensor) -> Tensor:
     """Brackets balanced, bold marks in pairs, few words: from the sum of `_weights` of a text."""
-    brackets = (total & ((1 << 42) - 1)) == 0
-    pairs = (total >> 42 & 1) == 0
-    return brackets & pairs & (total >> 52 <= MOST_WORDS)
+    brackets_and_pairs = (total & ((1 << 43) - 1)) == 0
+    return brackets_and_pairs & (total < (MOST_WORDS + 1) << 52)
 
 
 def balanced(found: Tensor, tables: Tables) -> Tensor:
@@ -54,6 +64,7 @@ def balanced(found: Tensor, tables: Tables) -> Tensor:
     return _sound(tables.weights.index_select(0, found.view(-1).int()).view(found.shape).sum(1))
 
 
+_FIELDS = (L.WHOLE, L.OVER, L.UNDER, L.POWER, L.DECIMALS, L.MINUS, L.POWER_MINUS, L.PERCENT)
 _RICH = frozenset(LETTERS + LETTERS.upper() + "\\^!{}_")
 
 
@@ -68,6 +79,9 @@ class Tables:
     weights: Tensor
     tens: Tensor
     fields: Tensor
+    moduli: Tensor
+    powers: Tensor
+    verdicts: Tensor  # [8 * 8] verdict on a response by kind of the gold and verdict on the answer
     rich: Tensor  # [256] bytes that may make an expression out of figures and marks
     width: int
 
@@ -81,7 +95,10 @@ class Tables:
             accept=torch.tensor(machine.accept, dtype=torch.uint8),
             weights=torch.tensor(_weights(), dtype=torch.int64),
             tens=torch.tensor([10**i for i in range(FIGURES)], dtype=torch.int64),
-            fields=torch.tensor([L.WHOLE, L.OVER, L.UNDER, L.POWER], dtype=torch.uint8).view(4, 1, 1),
+            fields=torch.tensor(_FIELDS, dtype=torch.uint8),
+            moduli=torch.tensor(moduli()),
+            powers=torch.tensor(powers(), dtype=torch.float64),
+            verdicts=torch.tensor(_verdicts(), dtype=torch.int8),
             rich=torch.tensor([128 <= b < SKIP or chr(b) in _RICH for b in range(256)]),
             width=machine.width,
         )
@@ -97,13 +114,18 @@ def read(letters: Tensor, tables: Tables, state: Tensor | None = None) -> tuple[
     if state is None:
         state = torch.zeros(rows, dtype=torch.int32, device=letters.device)
     columns = letters.t().reshape(-1).int()
-    trail = []
-    for classes in tables.classes.index_select(0, columns).view(size, rows).unbind(0):
-        index = state + classes
-        trail.append(index)
-        state = tables.step.index_select(0, index)
-    cells = torch.cat(trail)
-    found = tables.emit.index_select(0, cells).view(size, rows).t().contiguous()
+    cells = tables.classes.index_select(0, columns).view(size, rows)
+    if may_look(letters):  # the same with less to allocate
+        state = state.clone()
+        for index in cells.unbind(0):
+            torch.index_select(tables.step, 0, index.add_(state), out=state)
+    else:
+        trail = []
+        for classes in cells.unbind(0):
+            trail.append(state + classes)
+            state = tables.step.index_select(0, trail[-1])
+        cells = torch.cat(trail)
+    found = tables.emit.index_select(0, cells.view(-1)).view(size, rows).t().contiguous()
     return found, tables.accept.index_select(0, state // tables.width)
 
 

@@ -122,7 +122,7 @@ def test_wrong_paths_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nothing\.jsonl: no such file"):
         make(str(tmp_path / "nothing.jsonl"))
     with pytest.raises(ValueError, match=r"wanted a file named \.jsonl"):
-        make(str(tmp_path / "data.parquet"))
+        make(str(tmp_path / "data.xlsx"))
 
 
 @pytest.mark.parametrize(("name", "line"), [("a.jsonl", 2), ("a.csv", 3), ("a.tsv", 3)])

@@ -44,10 +44,10 @@ def run(code: str, folder: Path, name: str = "script.py") -> str:
 
 
 def test_the_listed_ids() -> None:
-    built_in = ["Addition", "File", "Multiplication", "Subtraction", "SumSteps"]
-    assert [f"atrl/{name}-v0" for name in built_in] == [
-        i for i in atrl_envs.list_envs() if i.startswith("atrl/")
-    ]
+    listed = [id for id in atrl_envs.list_envs() if id.startswith("atrl/")]
+    assert listed == sorted(listed)
+    for name in ("Addition", "Countdown", "File", "GSM8K", "WordProblems"):
+        assert f"atrl/{name}-v0" in listed
 
 
 def test_importing_the_package_is_light(tmp_path: Path) -> None:
