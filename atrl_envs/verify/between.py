@@ -48,7 +48,7 @@ def outside(state: State, char: str) -> tuple[State, int]:
         return found
     if place == "index" and char in "{-+(":
         return State("index"), NONE
-    if place == "bad" and char in "{(-+$." + BLANKS:
+    if place == "bad" and char in "{(-+*$." + BLANKS:
         return State("bad"), NONE
     if place == "sign":
         return _behind_sign(state, char)

@@ -19,7 +19,7 @@ from atrl_envs.verify.peek import lowest, surely_none, widest
 from atrl_envs.verify.verdict import Verdict
 from atrl_envs.verify.walk import Tables, balanced, read
 
-CONTEXT = 24  # bytes before a number that say whether it is what it seems: a sign, a hedge, a formula
+CONTEXT = 16  # bytes before a number that say whether it is what it seems: a sign, a hedge, a formula
 STEPS = 96  # bytes of an answer that are walked down, after runs of digits and blanks are shortened
 
 

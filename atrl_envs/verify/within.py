@@ -92,6 +92,8 @@ def _behind_part(state: State, char: str) -> tuple[State, int] | None:
     place, detail, tie = state
     if place == "ten" and char == "^":
         return State("raise", detail, "joined"), PART
+    if place == "point" and char in "eE":
+        return State("e", "", tie), PART
     if place == "e" and char in "+-":
         return State("esign", "", tie), (POWER_MINUS if char == "-" else PART)
     if place == "stroke":

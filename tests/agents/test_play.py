@@ -23,12 +23,12 @@ def test_what_was_found_and_how_it_was_read() -> None:
         "atrl/Addition-v0", style="boxed", low=1, high=1, test_fraction=0, block_size=30, max_new_tokens=30
     )
     score, said = played(env, "\\boxed{2.00}", "it is \\boxed{3}", "2", "\\boxed{1+1}")
-    assert score == (2, 4)
+    assert score == (1, 4)
     said = [line for line in said if line and not line.startswith("1+1=")]
     assert said[0] == "CORRECT: it equals 2"
     assert said[1] == "WRONG: the answer is 2; yours was found as '3' and read as the number 3"
     assert said[2] == "MISSING: no answer was found; write it as \\boxed{ANSWER}; the answer is 2"
-    assert said[3] == "CORRECT: it equals 2"  # an expression: the host knows it
+    assert said[3].startswith("UNDECIDED: an answer of this form cannot be judged; yours was found as '1+1'")
     env.close()
 
 

@@ -74,6 +74,13 @@ FRAMES = {
         "<think>5 or {{8</think><answer>{}</answer>",
         "<answer>3</answer> <answer>\n{}\n</answer> 4",
     ),
+    "last_number": (
+        "so it is {}",
+        "not 17 but {}, see",
+        "$x = 5$ and then {} apples",
+        "B2B, {} is it",
+        "= {}\n",
+    ),
 }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ import torch
 from atrl_envs.verify.automaton import (
     END,
     SKIP,
+    Machine,
     alt,
     compile_rules,
     one,
@@ -22,8 +23,10 @@ from atrl_envs.verify.automaton import (
     texts,
     words,
 )
-from atrl_envs.verify.compaction import squeeze
+from atrl_envs.verify.compaction import squeeze, squeeze_before
 from atrl_envs.verify.grammar import answer_machine
+from atrl_envs.verify.labels import NONE, PART
+from atrl_envs.verify.scanner import scanner_machine
 from atrl_envs.verify.walk import machine_tables, read
 
 A, B = 1, 2
@@ -78,24 +81,23 @@ def test_walk_on_tensors_equals_walk_on_the_host() -> None:
         assert int(code[i]) == accepted
 
 
-def test_runs_may_be_shortened() -> None:
-    """The fifth digit of a run and the third blank leave the machine where it was, whatever came before."""
-    machine = answer_machine()
-    seen = set()
+@pytest.mark.parametrize("machine_of", [answer_machine, scanner_machine])
+def test_runs_may_be_shortened(machine_of: Callable[[], Machine]) -> None:
+    """The fifth digit of a run and the third blank leave the machine where it was, and are read like the last one."""
+    machine = machine_of()
+    cells = {char: machine.classes[ord(char)] for char in "0123456789 "}
     for state in range(len(machine.accept)):
-        for digits in itertools.product("05", repeat=4):
+        for first in "05":
             here = state * machine.width
-            for digit in digits:
-                here = machine.step[here + machine.classes[ord(digit)]]
-            seen.add(here)
-    for here in seen:
-        for digit in "0123456789":
-            index = here + machine.classes[ord(digit)]
-            assert machine.step[index] == here
-    for state in range(len(machine.accept)):
-        blank = machine.classes[32]
-        here = machine.step[machine.step[state * machine.width + blank] + blank]
-        assert machine.step[here + blank] == here
+            for digit in (first, "0", "5", "5"):
+                label, here = machine.emit[here + cells[digit]], machine.step[here + cells[digit]]
+            for digit in "0123456789":
+                index = here + cells[digit]
+                assert machine.step[index] == here
+                assert machine.emit[index] == label
+        here = machine.step[machine.step[state * machine.width + cells[" "]] + cells[" "]]
+        assert machine.step[here + cells[" "]] == here
+        assert machine.emit[here + cells[" "]] in (NONE, PART)
 
 
 def test_shortened_and_restored() -> None:
@@ -109,3 +111,17 @@ def test_shortened_and_restored() -> None:
     assert bytes(restored) == text_
     _, _, crowded = squeeze(torch.full((1, 97), ord("a"), dtype=torch.uint8), 96)
     assert bool(crowded)
+
+
+def test_shortened_before_a_byte() -> None:
+    raw = b"so 123456789 and 987654321"
+    letters = torch.tensor(
+        [list(raw + b"!?" + bytes([END] * 5)), list(b"7." + bytes([END] * 31))], dtype=torch.uint8
+    )
+    last = torch.tensor([len(raw) - 1, 0])
+    short, home = squeeze_before(letters, last, before=9, behind=3)
+    assert bytes(short[0].tolist()) == b" and 9876!?" + bytes([END])
+    assert bytes(short[1].tolist()).strip(bytes([END])) == b"7."
+    assert home[0, : len(raw)].lt(0).sum() == raw.index(b" and")
+    kept = home[0, raw.index(b"9876") : len(raw)]
+    assert kept.tolist() == [5, 6, 7, 8, 8, 8, 8, 8, 8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import pickle
 import random
 import shutil
@@ -27,11 +28,28 @@ from tests.envs.verify.spellings import PieceVocab, batch, split
 
 CHARACTERS = Vocab.characters()
 FAST = settings(max_examples=60, deadline=None)
+PEEKING = ("finder", "masks", "peek", "remainders", "walk")  # modules that ask whether they may look
 TEXTS = [
     "42", "\\boxed{1/2} so", "#### 1,234\n", "<answer> 7 </answer>", "", "is 42.", "\\boxed{", "x = -3.50",
     "1 1/2", "<think>3</think><answer>\\frac{1}{2}</answer>", "####", "\\boxed{\\frac12}", "9" * 40,
+    f"\\boxed{{{'1' * 30}/{'3' * 29}}}",
 ]  # fmt: skip
-GOLDS = ["42", "0.5", "1234", "7", "1", "42", "2", "-7/2", "3/2", "1/2", "", "1/2", "9" * 40]
+GOLDS = [
+    "42",
+    "0.5",
+    "1234",
+    "7",
+    "1",
+    "42",
+    "2",
+    "-7/2",
+    "3/2",
+    "1/2",
+    "",
+    "1/2",
+    "9" * 40,
+    f"{'1' * 30}/{'3' * 29}",
+]
 BITS = [
     *"0123456789", "12", "000", "345", ".", ",", ", ", " ", "-", "−", "+", "/", "\\frac", "{", "}", "{1}",
     "\\text{", " cm", "^2", "%", " percent", "=", "x = ", " \\times ", "10^{", "e", "$", "**", "(", ")",
@@ -195,15 +213,16 @@ def test_without_data(style: str, vocab: Vocab | PieceVocab) -> None:
     assert verdicts.dtype == torch.int8
 
 
-def example(vocab: Vocab, style: str) -> tuple[MathVerifier, Tensor, Tensor, object]:
+def example(vocab: Vocab | PieceVocab, style: str) -> tuple[MathVerifier, Tensor, Tensor, object]:
     verifier = MathVerifier(vocab, style)
     tokens, start = batch(rows(vocab, TEXTS), vocab.eos_id)
     return verifier, tokens, start, verifier.encode_answers(GOLDS)
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_as_one_graph(style: str) -> None:
-    verifier, tokens, start, answers = example(CHARACTERS, style)
+@pytest.mark.parametrize("vocab", vocabularies(), ids=["characters", "pieces"])
+def test_as_one_graph(style: str, vocab: Vocab | PieceVocab) -> None:
+    verifier, tokens, start, answers = example(vocab, style)
     torch._dynamo.reset()
     compiled = torch.compile(verifier.__call__, fullgraph=True, backend="eager")
     assert torch.equal(compiled(tokens, start, answers), verifier(tokens, start, answers))
@@ -236,26 +255,31 @@ def test_without_waiting_for_a_gpu(style: str) -> None:
 
 
 def test_the_host_looks_in_one_place_only() -> None:
-    """Values are read back in `peek.py`, which declines on accelerators, and where strings are returned."""
+    """Values are read back in `peek.py`, which declines on accelerators, in what it alone lets be called, and where
+    strings are returned.
+    """
+    free = {"texts.py", "peek.py", "host_patterns.py"}
     for path in Path(atrl_envs.verify.__file__).parent.glob("*.py"):
         names = {
             node.attr
             for node in ast.walk(ast.parse(path.read_text("utf-8")))
             if isinstance(node, ast.Attribute)
         }
-        if path.name not in ("texts.py",):
+        if path.name not in free:
             assert not names & {"item", "tolist", "nonzero", "numpy", "cpu"}, path.name
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_looking_changes_nothing(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the CPU the batch is cut to its longest text; without that, as on an accelerator, verdicts are the same."""
+    """The CPU leaves out what would change nothing; without that, as on an accelerator, verdicts are the same."""
+    places = [importlib.import_module(f"atrl_envs.verify.{name}") for name in PEEKING]
     for vocab in vocabularies():
         ids = rows(vocab, [*TEXTS, "\\boxed{" + "1" * 300 + "}", "#### 7" + " " * 90 + "5", "1 " * 80])
         golds = [*GOLDS, "1" * 300, "75", "1"]
         seen = judge(vocab, style, ids, golds, width=600)
         with monkeypatch.context() as patch:
-            patch.setattr("atrl_envs.verify.peek.may_look", lambda tensor: False)
+            for place in places:
+                patch.setattr(place, "may_look", lambda tensor: False)
             assert judge(vocab, style, ids, golds, width=600) == seen
 
 

@@ -54,9 +54,22 @@ def test_right_values(style: str, value: Fraction, seed: int) -> None:
     texts = [rng.choice(FRAMES[style]).format(way) for way in ways]
     golds = [rng.choice(ways) for _ in ways]
     for verdict, text, gold in judge(texts, golds, style, rng):
-        # Full-width digits have three bytes each: of a long number more than the automaton reads.
-        long = sum(char in FULL_WIDTH for char in text) > 24
-        assert verdict == Verdict.CORRECT or (long and verdict == Verdict.UNDECIDED), (text, gold)
+        assert verdict == Verdict.CORRECT or (_left_open(text, style) and verdict == Verdict.UNDECIDED), (
+            text,
+            gold,
+        )
+
+
+def _left_open(text: str, style: str) -> bool:
+    """Right answers that need not be decided."""
+    # Of a long number with separators, or of full-width digits (three bytes each), the automaton reads only a part.
+    size = len(text) + 2 * sum(char in FULL_WIDTH for char in text)
+    long = size > (90 if style != "last_number" else 55)
+    # In running text a minus before something that is dressed up may be one of a calculation.
+    dressed_up = style == "last_number" and any(
+        mark in text for mark in ("-\\text", "-\\left", "-**", "−\\text", "−**")
+    )
+    return long or dressed_up
 
 
 @pytest.mark.parametrize("style", sorted(FRAMES))

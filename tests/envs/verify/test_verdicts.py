@@ -67,6 +67,35 @@ WHOLE = [
     ("last_number", "v2.1", "1", M),
 ]  # fmt: skip
 
+RUNNING = [
+    # Numbers of several parts.
+    ("about 20 000 people", "20000", C), ("1 234 567", "1234567", C), ("1 000 00", "0", U),
+    ("12 345.67", "12345.67", C), ("98 99 100 101", "101", U), ("5 apples 12 345", "12345", C),
+    ("1\u00a0234 km", "1234", C), ("1\\,234", "1234", C), ("1{,}234{,}567.5 is it", "1234567.5", C),
+    ("1,\\!234", "1234", C), ("is 1 1/2", "3/2", C), ("-1 1/2 cups", "-3/2", C), ("1\\frac12 km", "3/2", C),
+    ("1 \\frac{1}{2}", "3/2", C), ("1000 1/2", "2001/2", C), ("2 150/300", "5/2", U), ("1 / 2", "1/2", C),
+    ("6/2", "3", C), ("3/-4", "-3/4", C), ("1/2/3", "1/2", U), ("\\frac{-3} {4}", "-3/4", C),
+    ("so -\\frac{ 1 }{ 2 }.", "-0.5", C), ("\\frac{x}{2}", "2", U), ("\\frac{3}{x}", "3", U),
+    ("x^{\\frac{1}{2}}", "1/2", U), ("3 \\times 10^{5}", "300000", C), ("3\\times10^5", "300000", C),
+    ("3 \\times 10^{12}", "3e12", C), ("3 \\times 10^12", "3e12", U), ("1.5 × 10^3 m", "1500", C),
+    ("2*10^3", "2000", C), ("2 x 10^12", "2e12", C), ("3x10^5", "300000", C),
+    ("12 345 × 10^3", "12345000", C), ("7 12 × 10^3", "12000", U), ("3 × 10", "10", C), ("3 * 4", "4", C),
+    ("10^5", "5", U), ("1.2e-3.", "0.0012", C), ("42^\\circ", "42", C), ("42^{\\circ}C", "42", C),
+    # What stands around a number and changes it.
+    ("2\\pi", "2", U), ("2 \\pi", "2", U), ("2π", "2", U), ("\\sqrt{2}", "2", U), ("√2", "2", U),
+    ("2 \\sqrt{x}", "2", U), ("20 ^2", "20", U), ("101_2", "101", U), ("3½", "3", U), ("3 ½", "3", U),
+    ("5 k", "5", U), ("5M", "5", M), ("5 M", "5", U), ("5m", "5", C), ("14\ndozen", "14", U),
+    ("6 and a half", "6", U), ("5 or more", "5", U), ("minus 5", "5", U), ("negative $5", "5", U),
+    ("-$5", "-5", C), ("-$ 5", "-5", C), ("-**5**", "5", U), ("x^-1", "1", M), ("x^{-1} = 3", "3", C),
+    ("1'234", "234", U), ("5-.5", "5", U), ("x^2.345", "345", M), ("12 m2", "2", W), ("12 m2", "12", C),
+    ("2(x+1)", "2", U), ("2(x", "2", U), ("6 * y", "6", U), ("2**x", "2", U), ("3 ± x", "3", U),
+    ("6 ÷ x", "6", U), ("40~45", "45", U), ("5!", "5", U), ("at 1:30", "30", U), ("1..5", "5", U),
+    ("**73** people", "73", C), ("5\\text{ million}", "5", U), ("5\\text{ cm}", "5", C),
+    ("5 \\text{ apples}", "5", C), ("$5$ million", "5", U), ("(5)", "5", C), ("[3, 4]", "4", C),
+    ("= 42 \\end{align*}", "42", C), ("1٢", "1", U), ("42 (see above)", "42", C), ("32, 349", "349", C),
+    ("42 - that is", "42", C),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(("text", "gold", "verdict"), PLAIN)
 def test_plain(text: str, gold: str, verdict: Verdict) -> None:
@@ -86,6 +115,14 @@ def test_boxed(content: str, gold: str, verdict: Verdict) -> None:
 @pytest.mark.parametrize(("style", "text", "gold", "verdict"), WHOLE)
 def test_whole_texts(style: str, text: str, gold: str, verdict: Verdict) -> None:
     assert verify_texts([text], [gold], style=style) == [verdict]
+
+
+@pytest.mark.parametrize(("text", "gold", "verdict"), RUNNING)
+def test_last_number(text: str, gold: str, verdict: Verdict) -> None:
+    assert verify_texts([text], [gold], style="last_number") == [verdict]
+    # So it is at the end of a long text; there a number before it may be out of sight.
+    allowed = [verdict] if verdict != M else [W, U]
+    assert verify_texts([f"17 {'word ' * 300}: {text}"], [gold], style="last_number")[0] in allowed
 
 
 @pytest.mark.parametrize("mark", ["<|im_end|>", "<|endoftext|>"])
