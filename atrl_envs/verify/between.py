@@ -47,7 +47,7 @@ def outside(state: State, char: str) -> tuple[State, int]:
     if place == "closed" and state.detail and (found := _behind_bracket(char)):
         return found
     if place == "index" and char in "{-+(":
-        return State("index"), NONE
+        return State("index", state.detail), NONE
     if place == "bad" and char in "{(-+*$." + BLANKS:
         return State("bad"), NONE
     if place == "sign":
@@ -102,7 +102,7 @@ def _first_digit(state: State, char: str) -> tuple[State, int]:
     if place == "dot":
         return State("decimals"), DECIMALS
     if place == "times" and char == "1":
-        return State("ten1", detail, "factor"), TEN
+        return State("ten1", "tex" if detail == "tex" else "plain", "factor"), TEN
     before = ""
     if place == "edge" and tie:
         before = tie if tie in ("two", "whole", "group") else "alone"
@@ -190,10 +190,11 @@ def _behind_mark(state: State, char: str) -> tuple[State, int]:
     if place == "times":
         if char == " ":
             return state, PART
-        if char == "*" and detail == "plain":
+        if char == "*" and detail == "star":
             return State("stars"), NONE
         after, label = outside(EDGE, char)
-        return after, label if char in "-.$" else DOUBT
+        # A star right behind a number may end italics.
+        return after, label if char in "-.$" or (detail == "star" and char in ",;:!?)]\"'\n\r") else DOUBT
     if is_letter(char) and place != "quote":
         return State("word"), DOUBT
     if char == "." and place == "dash":

@@ -37,13 +37,14 @@ class Part:
     """A part of each response: its text, and where its answer is.
 
     sure: [B], nothing that is left out could change what is seen. whole: [B], the text reaches to the end of the
-    judged part, so `spot.stop` is final.
+    judged part, so `spot.stop` is final. last: [B], which byte of the answer ends its last digit, for last_number.
     """
 
     text: Text
     spot: Spot
     sure: Tensor
     whole: Tensor
+    last: Tensor | None = None
 
 
 def near_marker(
@@ -89,7 +90,7 @@ def near_digit(
     seen = (last >= 0) & (begun | (left > 0)) & (whole | (right <= snippet.text.stop))
     left = torch.maximum(begin, left)
     spot = Spot(left, torch.minimum(stop, right), found, torch.zeros_like(found), (left > begin) | ~begun)
-    return _part(snippet.text, spot, ~marks.unsure & (seen | ~found), whole)
+    return _part(snippet.text, spot, ~marks.unsure & (seen | ~found), whole, (last - left).int())
 
 
 def near_start(
@@ -113,10 +114,10 @@ def near_start(
 def seen(part: Part, style: str, limit: int) -> tuple[Answer, Tensor]:
     """The answers in these parts, and for which rows they are surely those of the whole responses: [R]."""
     spot = part.spot
-    if style == "last_number":
+    if part.last is not None:
         width = max(_RUN, widest(spot.stop - spot.begin, SIGHT_BEFORE + SIGHT_BEHIND))
         letters, extent = window(part.text, spot, style, width)
-        last = last_digit(letters, torch.zeros_like(extent), extent)
+        last = part.last * spot.found
         squeezed = squeeze_before(letters, last, STEPS_BEFORE, SIGHT_BEHIND)
         # Whether the first bytes in sight belong to a long run is not known, so they must not be among what is read.
         enough = ~spot.braced | (last >= SIGHT_BEFORE - 1) | (squeezed[1][:, _RUN - 1] < 0) | ~spot.found
@@ -130,6 +131,6 @@ def seen(part: Part, style: str, limit: int) -> tuple[Answer, Tensor]:
     return answer, part.sure & (settled | ended | ~spot.found)
 
 
-def _part(text: Text, spot: Spot, sure: Tensor, whole: Tensor) -> Part:
+def _part(text: Text, spot: Spot, sure: Tensor, whole: Tensor, last: Tensor | None = None) -> Part:
     begin, stop = (spot.begin * spot.found).int(), (spot.stop * spot.found).int()
-    return Part(text, Spot(begin, stop, spot.found, spot.doubt, spot.braced), sure, whole)
+    return Part(text, Spot(begin, stop, spot.found, spot.doubt, spot.braced), sure, whole, last)

@@ -87,10 +87,9 @@ def judge_running(answer: Answer, cut: int, tables: Tables, gold: Gold) -> Tenso
     outside = ((equals(found, L.NONE) & below(letters, SKIP)) | behind) & ~joint & earlier
     begins = (outside.view(torch.uint8) * place).amax(1)
     inside = earlier & ~before(letters.shape[1], begins)
-    change = (
-        torch.where(joined, L.PART - L.TEN, L.WHOLE - L.TEN).to(torch.uint8).unsqueeze(1)
-    )  # bytes wrap around
-    found = (found + equals(found, L.TEN) * change) * inside
+    # What looked like the 10 of a power of ten is that, or a number; bytes wrap around.
+    change = torch.where(joined, L.PART - L.TEN, L.WHOLE - L.TEN).to(torch.uint8)
+    found = (found + equals(found, L.TEN) * change.unsqueeze(1)) * inside
     first = min(lowest(begins, 0), letters.shape[1] - 1)
     crop = slice(first, max(first + 1, widest(ends - 1, letters.shape[1])))
     verdict = compare(found[:, crop].contiguous(), letters[:, crop].contiguous(), gold, tables)

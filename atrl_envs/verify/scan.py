@@ -81,34 +81,12 @@ def scan(
     flags = Flags.of(tokens, needles)
     start = start.long().clamp(0, size)
     stop = flags.first_end(start)
-    if end is not None:
-        stop = torch.minimum(stop, end.long())
-    stop = torch.maximum(stop, start)
+    stop = torch.maximum(start, stop if end is None else torch.minimum(stop, end.long()))
     unit = spelling.table.shape[1]
     begin, limit, mark = start * unit, stop * unit, torch.full((rows,), -1)
-    row, token, group = flags.candidates(start, stop)
     unsure = torch.zeros(rows, dtype=torch.bool)
-
-    def search(
-        bits: int, markers: tuple[bytes, ...], count: int
-    ) -> tuple[Snippet | None, dict[bytes, _Hits]]:
-        """The snippets of one group of candidates, and where each marker is in them."""
-        kept = places(group & bits)
-        if kept.numel() > MOST:
-            crowded = torch.bincount(row[kept], minlength=rows) > MOST
-            unsure.logical_or_(crowded)
-            kept = kept[~crowded[row[kept]]]
-        if kept.numel() == 0:
-            return None, {}
-        some = row[kept]
-        snippets = Snippet.write(tokens, some, token[kept], count, stop[some], spelling)
-        gaps = (snippets.counts == 0) & snippets.inside
-        if not surely_none(gaps):
-            # A token without bytes may keep the end of a marker out of sight.
-            unsure[some[gaps.any(1)]] = True
-        return snippets, _matches(snippets, some, markers)
-
-    _, hiding = search(1, N.HIDING, N.LONGEST_MARKER)
+    search = _Search(tokens, stop, spelling, unsure, flags.candidates(start, stop))
+    hiding = search.hits(1, N.HIDING, N.LONGEST_MARKER)
     if N.THOUGHT in hiding:
         begin = torch.maximum(begin, hiding[N.THOUGHT].highest(hiding[N.THOUGHT].last, rows) + 1)
     if N.THINK in hiding:
@@ -120,7 +98,7 @@ def scan(
         mark = flags.last_digit((limit + unit - 1) // unit)
         mark = torch.where((mark + 1) * unit > begin, mark, -1)
         return Marks(start, stop, begin, limit, mark, unsure, mark)
-    snippets, found = search(1 << N.GROUP_BITS, needles.markers, count)
+    found = search.hits(1 << N.GROUP_BITS, needles.markers, count)
     inside = {
         marker: hits.where((hits.first >= begin[hits.row]) & (hits.last < limit[hits.row]))
         for marker, hits in found.items()
@@ -129,10 +107,43 @@ def scan(
         closes, opens = inside.get(N.ANSWERED), inside.get(N.ANSWER)
         limit = mark if closes is None else closes.highest(closes.first, rows)
         inside = {} if opens is None else {N.ANSWER: opens.where(opens.last < limit[opens.row])}
-    many = 1 if snippets is None else snippets.first.shape[0]
+    many = 1 if search.snippets is None else search.snippets.first.shape[0]
     for hits in inside.values():
         mark = torch.maximum(mark, hits.highest(hits.last * many + hits.which, rows))
-    return Marks(start, stop, begin, limit, mark // many, unsure, mark % many, snippets)
+    return Marks(start, stop, begin, limit, mark // many, unsure, mark % many, search.snippets)
+
+
+class _Search:
+    """Looks for markers where they may begin; `unsure` [B] is set for responses in which that is not enough.
+
+    candidates: as from `Flags.candidates`. snippets: what was written out for the last search, if anything was.
+    """
+
+    def __init__(
+        self, tokens: Tensor, stop: Tensor, spelling: Spelling, unsure: Tensor, candidates: tuple[Tensor, ...]
+    ) -> None:
+        self.tokens, self.stop, self.spelling, self.unsure = tokens, stop, spelling, unsure
+        self.row, self.token, self.group = candidates
+        self.snippets: Snippet | None = None
+
+    def hits(self, bits: int, markers: tuple[bytes, ...], count: int) -> dict[bytes, _Hits]:
+        """Where each of the markers is, by a snippet of `count` tokens from every candidate of its group on."""
+        self.snippets = None
+        kept = places(self.group & bits)
+        if kept.numel() > MOST:
+            crowded = torch.bincount(self.row[kept], minlength=self.stop.shape[0]) > MOST
+            self.unsure.logical_or_(crowded)
+            kept = kept[~crowded[self.row[kept]]]
+        if kept.numel() == 0:
+            return {}
+        rows = self.row[kept]
+        snippets = Snippet.write(self.tokens, rows, self.token[kept], count, self.stop[rows], self.spelling)
+        self.snippets = snippets
+        gaps = (snippets.counts == 0) & snippets.inside
+        if not surely_none(gaps):
+            # A token without bytes may keep the end of a marker out of sight.
+            self.unsure[rows[gaps.any(1)]] = True
+        return _matches(snippets, rows, markers)
 
 
 def _matches(snippets: Snippet, rows: Tensor, markers: tuple[bytes, ...]) -> dict[bytes, _Hits]:

@@ -93,7 +93,7 @@ def _abridged(state: State) -> State:
     if place == "unit":
         return State("unit", "m" if detail in UNITS else "k", tie)
     if place == "caret" or (place == "slash" and detail):
-        return State("odd")
+        return State("odd", "open")
     if place == "command":
         return outside(state, "=")[0]
     if place == "edge" and is_letter(detail[-1:]):

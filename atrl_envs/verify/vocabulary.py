@@ -24,7 +24,7 @@ _OPERATIONS = (
     "times divided multiplied by squared cubed square cube root roots sqrt power powers raised mod modulo "
     "modulus remainder factorial choose base percent percentage percentages negative log ln exp sin cos "
     "tan cot sec csc arcsin arccos arctan max lim gcd lcm sum infinity infinite inf infty nan pi inverse reciprocal "
-    "negated exponent binary octal decimal hex hexadecimal point points"
+    "negated exponent binary octal decimal hex hexadecimal point"
 )
 _AMOUNTS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -48,8 +48,8 @@ CHANGES_BEHIND = frozenset(
     "hundred hundreds thousand thousands million millions billion billions trillion trillions quadrillion "
     "quintillion sextillion septillion octillion googol dozen dozens score gross lakh lakhs lac crore crores myriad "
     "mil mill mio bil bln mln bn mn tn k M b grand half halves third thirds quarter quarters fourth fourths fifths "
-    "sixths sevenths eighths ninths tenths hundredths thousandths millionths squared cubed factorial point binary "
-    "octal hex hexadecimal permille ppm ppb milli micro nano or".split()
+    "sixths sevenths eighths ninths tenth tenths hundredth hundredths thousandth thousandths millionths squared "
+    "cubed factorial point binary octal hex hexadecimal permille ppm ppb milli micro nano or".split()
 ) | {"and a half", "and a quarter", "and a third", "and one half", "and two thirds", "and three quarters"}
 GREEK = tuple("alpha beta gamma delta epsilon theta lambda mu rho sigma phi varphi psi omega pi tau".split())
 NOT_UNITS = frozenset(f"{_HEDGES} {_OPERATIONS} {_AMOUNTS} {_SYMBOLS}".split()) - {"square", "sec", "sum"}

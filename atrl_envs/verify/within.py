@@ -68,7 +68,7 @@ def inside(state: State, char: str) -> tuple[State, int]:
         if char in ".,})!½π" or char in _OPEN + "/-" or is_letter(char):
             return State("odd", "open" if char in _OPEN + "/-" else ""), PART
         # Behind a blank that stands in a formula no number begins.
-        return (State("bad"), DOUBT) if state.detail and char == " " else _behind("doubt", char)
+        return (State("bad"), DOUBT) if state.detail and char in BLANKS else _behind("doubt", char)
     own = tie_of(state)
     return _behind_part(state, char) or _behind_digits(state, char, own) or _leave(state, char, own)
 
@@ -130,7 +130,7 @@ def _behind_digits(state: State, char: str, own: str) -> tuple[State, int] | Non
         return State("point", "", before), PART
     if char == "/" and place in ("whole", "ten1", "ten"):
         if tie in ("group", "alone"):
-            return State("odd"), PART
+            return State("odd", "open"), PART
         return State("stroke", "", "joined" if tie in ("two", "whole") else ""), PART
     if char in "eE":
         return State("e", "", before), PART
@@ -142,7 +142,7 @@ def _behind_digits(state: State, char: str, own: str) -> tuple[State, int] | Non
         return State("edge", " ", own), ending(own, joint=True)
     if own in POWERS:
         if char in "*×·":
-            return State("times", "plain"), ending(own, joint=True)
+            return State("times", "star" if char == "*" else "plain"), ending(own, joint=True)
         if char in "xX":
             return State("glued", "x", tie if tie == "factor" else before), PART
     return None

@@ -82,6 +82,29 @@ def test_both_ways_agree(style: str, written: list[str], seed: int) -> None:
     assert torch.equal(verdicts(cut, style, golds, short=True), verdicts(cut, style, golds, short=False))
 
 
+@pytest.mark.parametrize("style", STYLES)
+@FAST
+@given(written=st.lists(texts, min_size=2, max_size=8), seed=st.integers(0, 10**6))
+def test_alone_padded_and_in_other_integers(style: str, written: list[str], seed: int) -> None:
+    rng = random.Random(seed)
+    cut = Cut(written, rng)
+    verifier = MathVerifier(cut.vocab, style)
+    golds = verifier.encode_answers([rng.choice(["1", "23", "0.5"]) for _ in written])
+    with way(short=True):
+        together = verifier(cut.tokens, cut.start, golds, end=cut.end)
+        wide = torch.nn.functional.pad(cut.tokens, (0, rng.randrange(300)), value=cut.vocab.ids[b"7"])
+        assert torch.equal(verifier(wide.int(), cut.start.int(), golds, end=cut.end.int()), together)
+        some = torch.randperm(len(written), generator=torch.Generator().manual_seed(seed))[:-1]
+        assert torch.equal(
+            verifier(cut.tokens[some], cut.start[some], golds[some], end=cut.end[some]), together[some]
+        )
+        for row in range(len(written)):
+            alone = slice(row, row + 1)
+            size = int(cut.end[row])
+            found = verifier(cut.tokens[alone, :size], cut.start[alone], golds[alone])
+            assert found.tolist() == together[alone].tolist()
+
+
 @pytest.mark.parametrize("style", MARKED)
 @pytest.mark.parametrize("short", [True, False])
 @FAST

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensordict import TensorDict
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -213,7 +214,7 @@ def test_without_data(style: str, vocab: Vocab | PieceVocab) -> None:
     assert verdicts.dtype == torch.int8
 
 
-def example(vocab: Vocab | PieceVocab, style: str) -> tuple[MathVerifier, Tensor, Tensor, object]:
+def example(vocab: Vocab | PieceVocab, style: str) -> tuple[MathVerifier, Tensor, Tensor, TensorDict]:
     verifier = MathVerifier(vocab, style)
     tokens, start = batch(rows(vocab, TEXTS), vocab.eos_id)
     return verifier, tokens, start, verifier.encode_answers(GOLDS)
@@ -244,7 +245,7 @@ def test_compiled_to_native_code() -> None:
 def test_without_waiting_for_a_gpu(style: str) -> None:
     verifier, tokens, start, answers = example(CHARACTERS, style)
     expected = verifier(tokens, start, answers)
-    moved, tokens, start, golds = verifier.to("cuda"), tokens.cuda(), start.cuda(), answers.to("cuda")  # type: ignore[attr-defined]
+    moved, tokens, start, golds = verifier.to("cuda"), tokens.cuda(), start.cuda(), answers.to("cuda")
     moved(tokens, start, golds)
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -295,7 +296,7 @@ def test_answers_are_indexed_by_problem() -> None:
     order = torch.tensor([3, 0, 7, 7])
     assert torch.equal(
         verifier(tokens[order], start[order], answers[order]), verifier(tokens, start, answers)[order]
-    )  # type: ignore[index]
+    )
 
 
 def test_shapes_are_checked() -> None:
