@@ -12,7 +12,6 @@ responses, and so the work, stay the same during a run.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -90,8 +89,7 @@ def main(options: Options) -> None:
     if options.stepper:
         print(json.dumps(measure_stepper(options.stepper, seconds=0.3 if options.quick else 1.5)))
         return
-    root = str(harness.HERE.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    harness.use_checkout()
     result: dict[str, Any] = {"quick": options.quick, "train": options.train}
     repetitions = 1 if options.quick else options.repetitions
     with tempfile.TemporaryDirectory() as scratch:

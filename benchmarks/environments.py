@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -57,8 +56,7 @@ def main(options: Options) -> None:
     if options.measure:
         print(json.dumps(measure(json.loads(options.measure))))
         return
-    root = str(harness.HERE.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    harness.use_checkout()
     result: dict[str, Any] = {"quick": options.quick, "problems": options.problems}
     for part in options.parts:
         title, rows_of = PARTS[part]

@@ -38,6 +38,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def use_checkout() -> None:
+    """Let child processes import the packages beside this folder, whatever is installed."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
+
+
 def train(*words: str, timeout: float = 1800.0) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """`atrl train WORDS` in a fresh process: its summary.json and the rows of its metrics.csv."""
     import csv

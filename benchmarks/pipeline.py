@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -73,7 +72,7 @@ CONTESTS = (
         env_id="atrl/SumSteps-v0",
         task={"high": 9, "median_terms": 3, "max_terms": 12, "max_new_tokens": 96},
         warmup=tuple(
-            "--warmup-steps 1200 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.75 "
+            "--warmup-steps 800 --warmup.batch-size 64 --warmup.learning-rate 2e-3 --warmup.until 0.7 "
             "--warmup.anneal-steps 30".split()
         ),
         updates=5,
@@ -106,9 +105,9 @@ class Options:
     """Held-out greedy accuracy to reach."""
     limit: float = 400.0
     """Seconds of training after which a side is taken not to reach it."""
-    eval_every: int = 10
+    eval_every: int = 5
     """Updates between two evaluations of the runs to the target, on every side."""
-    eval_problems: int = 512
+    eval_problems: int = 256
     """Held-out problems of each of those evaluations."""
     train: str = ""
     """Further words for every `atrl train` after the warm start."""
@@ -117,8 +116,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    root = str(harness.HERE.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    harness.use_checkout()
     result: dict[str, Any] = {"quick": options.quick, "throughput": [], "accuracy": []}
     contests = [contest for contest in CONTESTS if contest.name in options.tasks]
     with tempfile.TemporaryDirectory() as folder:

@@ -54,8 +54,7 @@ def main(options: Options) -> None:
     if options.measure:
         print(json.dumps(measure(json.loads(options.measure))))
         return
-    root = str(harness.HERE.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    harness.use_checkout()
     result: dict[str, Any] = {"quick": options.quick}
     for part in options.parts:
         result[part] = rows = PARTS[part](options)

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from atrl_envs.verify import Verdict
 from atrl_envs.verify.countdown import WINDOW, CountdownVerifier
 from atrl_envs.vocab import Vocab
+from tests.envs.verify.on_gpu import assert_never_waits
 from tests.envs.verify.spellings import PieceVocab, batch, split
 
 C, W, M, U, G = Verdict.CORRECT, Verdict.WRONG, Verdict.MISSING, Verdict.UNDECIDED, Verdict.INVALID_GOLD
@@ -323,15 +324,7 @@ def test_as_one_graph() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_without_waiting_for_a_gpu() -> None:
     verifier, tokens, start, answers = example()
-    expected = verifier(tokens, start, answers)
-    moved, tokens, start, golds = verifier.to("cuda"), tokens.cuda(), start.cuda(), answers.to("cuda")  # type: ignore[attr-defined]
-    moved(tokens, start, golds)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        verdicts = moved(tokens, start, golds)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(verdicts.cpu(), expected)
+    assert_never_waits(verifier, tokens, start, answers)
 
 
 def test_a_verifier_travels() -> None:

@@ -17,6 +17,7 @@ from atrl_envs.verify import ExactVerifier, Verdict
 from atrl_envs.verify.exact import EXACT_STYLES
 from atrl_envs.verify.extract import WINDOW
 from atrl_envs.vocab import Vocab
+from tests.envs.verify.on_gpu import assert_never_waits
 from tests.envs.verify.slow_extraction import answer_in
 from tests.envs.verify.spellings import PieceVocab, batch, split
 
@@ -191,15 +192,7 @@ def test_as_one_graph(style: str) -> None:
 @pytest.mark.parametrize("style", EXACT_STYLES)
 def test_without_waiting_for_a_gpu(style: str) -> None:
     verifier, tokens, start, answers = example(style)
-    expected_ = verifier(tokens, start, answers)
-    moved, tokens, start, golds = verifier.to("cuda"), tokens.cuda(), start.cuda(), answers.to("cuda")  # type: ignore[attr-defined]
-    moved(tokens, start, golds)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        verdicts = moved(tokens, start, golds)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(verdicts.cpu(), expected_)
+    assert_never_waits(verifier, tokens, start, answers)
 
 
 def test_a_verifier_travels() -> None:

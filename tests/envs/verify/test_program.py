@@ -24,6 +24,7 @@ from atrl_envs.verify.extract import STYLES
 from atrl_envs.verify.gold import INVALID, encode_gold
 from atrl_envs.verify.grammar import answer_machine
 from atrl_envs.vocab import Vocab
+from tests.envs.verify.on_gpu import assert_never_waits
 from tests.envs.verify.slow_reader import value_in
 from tests.envs.verify.spellings import PieceVocab, batch, split
 
@@ -244,15 +245,7 @@ def test_compiled_to_native_code() -> None:
 @pytest.mark.parametrize("style", STYLES)
 def test_without_waiting_for_a_gpu(style: str) -> None:
     verifier, tokens, start, answers = example(CHARACTERS, style)
-    expected = verifier(tokens, start, answers)
-    moved, tokens, start, golds = verifier.to("cuda"), tokens.cuda(), start.cuda(), answers.to("cuda")
-    moved(tokens, start, golds)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        verdicts = moved(tokens, start, golds)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert torch.equal(verdicts.cpu(), expected)
+    assert_never_waits(verifier, tokens, start, answers)
 
 
 def test_the_host_looks_in_one_place_only() -> None:
