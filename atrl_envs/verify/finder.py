@@ -70,10 +70,10 @@ class Finder:
                 f"want tokens [B, S] and start [B], got {list(tokens.shape)} and {list(start.shape)}; "
                 "flatten trailing dimensions first"
             )
-        spelling = beside(self.spelling, tokens)
         if tokens.numel() == 0:
-            tokens = torch.full((tokens.shape[0], 1), spelling.eos_id, device=tokens.device)
+            tokens = torch.full((tokens.shape[0], 1), self.spelling.eos_id, device=tokens.device)
         if not may_look(tokens):
+            spelling = beside(self.spelling, tokens)
             return _gather(self._as_a_whole(spelling, tokens, start, end), judge, tokens.shape[0])
         change = numpy.asarray if arrays else torch.as_tensor
         verdicts = numpy.zeros(tokens.shape[0], dtype=numpy.int8)
@@ -86,7 +86,7 @@ class Finder:
     def _ways(self, tokens: Tensor, start: Tensor, end: Tensor | None) -> Iterable[Found]:
         """On the CPU: every response as a whole where they are short, else no more of each than it takes."""
         if tokens.shape[1] <= SHORT:
-            return self._as_a_whole(self.spelling, tokens, start, end)
+            return self._as_a_whole(beside(self.spelling, tokens), tokens, start, end)
         begin, stop = (None if place is None else numpy.asarray(place.long()) for place in (start, end))
         return self._short_ways(tokens, begin, stop)
 
@@ -147,7 +147,9 @@ class Finder:
                 yield rows[settled], answer.of(settled)
             rows, marks = rows[left], None if marks is None else marks.of(left)
         begin, stop = (None if place is None else torch.from_numpy(place) for place in (start, end))
-        for some, answer in self._as_a_whole(self.spelling, tokens, begin, stop, torch.from_numpy(rows)):
+        for some, answer in self._as_a_whole(
+            beside(self.spelling, tokens), tokens, begin, stop, torch.from_numpy(rows)
+        ):
             yield numpy.asarray(some), answer
 
     def _reaches(self) -> tuple[tuple[int, int], ...]:

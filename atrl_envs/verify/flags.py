@@ -44,9 +44,10 @@ class Flags:
     def first_end(self, start: Array) -> Array:
         """The first end of sequence at `start` [B] or behind it, S where there is none: [B] int64."""
         closing = self.bytes >= N.CLOSING
-        if start.any():
-            closing &= ~before(closing.shape[1], start)
-        return first_set(closing)
+        first = first_set(closing)
+        if (first < start).any():  # the prompt has ends of its own
+            first = first_set(closing & ~before(closing.shape[1], start))
+        return first
 
     def last_digit(self, limit: Array) -> Array:
         """The last token before token `limit` [B] that may hold a digit, -1 where there is none: [B] int64."""

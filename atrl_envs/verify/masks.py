@@ -48,6 +48,7 @@ def span(width: int, begin: Array, stop: Array) -> Array:
 
 def before(width: int, stop: Array) -> Array:
     """Columns before `stop` [B]: [B, W] bool."""
+    stop = stop.int() if isinstance(stop, Tensor) else stop.astype(numpy.int32)
     return steps(0, width, stop) < stop[:, None]
 
 

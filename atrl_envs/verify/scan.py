@@ -158,19 +158,17 @@ class _Search:
         rows = self.row[kept]
         snippets = Snippet.write(self.tokens, rows, self.token[kept], count, self.stop[rows], self.spelling)
         self.snippets = snippets
-        gaps = (snippets.counts == 0) & snippets.inside
-        if gaps.any():
+        if snippets.gaps.any():
             # A token without bytes may keep the end of a marker out of sight.
-            self.unsure[rows[gaps.any(1)]] = True
+            self.unsure[rows[snippets.gaps]] = True
         return _matches(snippets, rows, markers)
 
 
 def _matches(snippets: Snippet, rows: Array, markers: tuple[bytes, ...]) -> dict[bytes, _Hits]:
     """Where markers begin in the first token of a snippet; rows: the response it is of, [C]."""
-    lead = snippets.counts[:, 0]
-    reach = widest(lead, snippets.unit)
+    reach = widest(snippets.lead, snippets.unit)
     data = snippets.text.data
-    early = before(reach, lead)
+    early = before(reach, snippets.lead)
     # Eight bytes from each place on, as one number.
     words = numpy.ndarray((len(rows), reach), numpy.int64, data, 0, (data.shape[1], 1)).copy()
     found = {}

@@ -14,21 +14,22 @@ from dataclasses import dataclass
 import numpy
 
 from atrl_envs.verify.automaton import END
-from atrl_envs.verify.masks import Array, pick
+from atrl_envs.verify.masks import Array, before, pick
+from atrl_envs.verify.peek import places, widest
 from atrl_envs.verify.text import MARGIN, Spelling, Text
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """text: of R snippets. begins, counts: where in it each token begins and how many bytes it has; inside: which
-    tokens belong to the response, [R, count] each. first: [R] int64, the token each snippet begins with. unit: the
-    most bytes a token has."""
+    """text: of R snippets. begins: [R, count], where in it each token begins. first: [R] int64, the token each snippet
+    begins with. lead: [R], the bytes of that. gaps: [R], some token of the response has no bytes. unit: the most bytes
+    a token has."""
 
     text: Text
     begins: Array
-    counts: Array
-    inside: Array
     first: Array
+    lead: Array
+    gaps: Array
     unit: int
 
     @classmethod
@@ -40,7 +41,7 @@ class Snippet:
         `count` of them, or fewer where all responses end sooner: one behind the longest span.
         """
         size, unit = tokens.shape[1], spelling.table.shape[1]
-        count = max(1, min(count, int((stop - first).max(initial=0)) + 1))
+        count = min(count, widest(stop - first, size) + 1)
         index = first[:, None] + numpy.arange(count)
         inside = index < stop[:, None]
         ids = tokens.reshape(-1).take(index + (rows * size)[:, None], mode="clip").astype(numpy.int64)
@@ -48,24 +49,23 @@ class Snippet:
         counts = spelling.length.take(ids) * inside
         after = counts.cumsum(1)
         begins, total = after - counts, after[:, -1]
-        width = max(1, int(total.max(initial=0))) + MARGIN
+        width = widest(total, count * unit) + MARGIN
         data = numpy.full((len(rows), width), END, dtype=numpy.uint8)
         # Where the bytes of all tokens go, one behind the other, and where in the table each of them stands.
-        home = numpy.flatnonzero(numpy.arange(width) < total[:, None])
+        home = places(before(width, total))
         origin = ids * unit - begins - (numpy.arange(len(rows)) * width)[:, None]
         data.reshape(-1)[home] = spelling.table.reshape(-1).take(
             origin.reshape(-1).repeat(counts.reshape(-1)) + home
         )
-        none = numpy.zeros(len(rows), dtype=bool)
-        text = Text(data, numpy.zeros_like(total), total, none)
-        return cls(text, begins, counts, inside, first, unit)
+        text = Text(data, numpy.zeros_like(total), total, numpy.zeros(len(rows), dtype=bool))
+        return cls(text, begins, first, counts[:, 0], (inside > counts).any(1), unit)
 
     def of(self, which: Array) -> Snippet:
         """Some of the snippets."""
         text = self.text
-        some = Text(text.data[which], text.first[which], text.stop[which], text.lost[which])
-        begins, counts, inside = self.begins[which], self.counts[which], self.inside[which]
-        return Snippet(some, begins, counts, inside, self.first[which], self.unit)
+        some = Text(text.data.take(which, 0), text.first[which], text.stop[which], text.lost[which])
+        lead, gaps = self.lead[which], self.gaps[which]
+        return Snippet(some, self.begins.take(which, 0), self.first[which], lead, gaps, self.unit)
 
     def place(self, which: Array, byte: Array) -> Array:
         """The place in its response of some bytes [H] of the snippets `which` [H]."""

@@ -102,11 +102,12 @@ class MathVerifier:
         Raises ValueError for other shapes.
         """
         golds = tuple(alike(answers[name], tokens) for name in ("digits", "form", "sides"))
-        tables = beside(self._tables, tokens)
 
         def judge(answer: Answer, rows: Array | None) -> Array:
             arrays = isinstance(answer.letters, numpy.ndarray)
-            gold, own = (map(numpy.asarray, golds), self._arrays) if arrays else (golds, tables)
+            gold, own = (
+                (map(numpy.asarray, golds), self._arrays) if arrays else (golds, beside(self._tables, tokens))
+            )
             digits, form, sides = (part if rows is None else part[rows] for part in gold)
             if self.style == "last_number":
                 return judge_running(answer, self._cut, own, (digits, form, sides))
