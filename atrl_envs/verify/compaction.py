@@ -1,58 +1,66 @@
 """Shorten long runs of digits and blanks, so that the automaton walks few steps down a long answer.
 
-    short, home, crowded = squeeze(letters, steps=96)        # [B, 96]; labels.gather(1, home) undoes it
+    short, home, crowded = squeeze(letters, steps=96)        # [96, B]; along(labels, home) undoes it
 
 The rules never tell the fifth digit of a run from the fourth, nor the third blank from the second (a test
 holds them to it), so a digit behind four digits and a blank behind two are left out of the walk, and take
-the label of the last byte that was read.
+the label of the last byte that was read. Texts are columns here: [T, B].
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from atrl_envs.verify.automaton import END
-from atrl_envs.verify.masks import below, equals
+from atrl_envs.verify.masks import (
+    Array,
+    at_least,
+    at_most,
+    below,
+    equals,
+    highest,
+    pick_down,
+    running,
+    scattered,
+    shifted,
+)
 
 
-def squeeze(letters: Tensor, steps: int) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Rows [B, W] to at most `steps` bytes, where each byte went [B, W], and what did not fit [B]."""
-    rows, width = letters.shape
-    if width <= steps:
-        return letters, None, torch.zeros(rows, dtype=torch.bool, device=letters.device)
+def squeeze(letters: Array, steps: int) -> tuple[Array, Array | None, Array | None]:
+    """Columns [T, B] to at most `steps` bytes, where each byte went [T, B], and what did not fit [B]."""
+    if letters.shape[0] <= steps:
+        return letters, None, None
     keep = ~spare(letters)
-    home = keep.cumsum(1) - 1
-    last = ((keep & ~equals(letters, END)) * (home + 1)).amax(1)
-    short = _placed(letters, home, keep, steps)
-    return short, home.clamp(max=steps - 1), last > steps
+    home = running(keep) - 1
+    last = highest((keep & ~equals(letters, END)) * (home + 1))
+    return _placed(letters, home, keep, steps), at_most(home, steps - 1), last > steps
 
 
-def squeeze_before(letters: Tensor, last: Tensor, before: int, behind: int) -> tuple[Tensor, Tensor]:
-    """The `before` bytes up to and with byte `last` [B] and the `behind` bytes behind it: [B, before + behind].
+def squeeze_before(letters: Array, last: Array, before: int, behind: int) -> tuple[Array, Array]:
+    """The `before` bytes up to and with byte `last` [B] and the `behind` bytes behind it: [before + behind, B].
 
-    Where each byte of `letters` went, [B, W]: below 0 for those before what is kept.
+    Where each byte of `letters` went, [T, B]: below 0 for those before what is kept.
     """
     keep = ~(spare(letters) | equals(letters, END))
-    kept = keep.cumsum(1)
-    home = kept - kept.gather(1, last.clamp(min=0).long().unsqueeze(1)) + (before - 1)
+    kept = running(keep)
+    home = kept - pick_down(kept, at_least(last, 0)) + (before - 1)
     steps = before + behind
-    return _placed(letters, home, keep, steps), home.clamp(max=steps - 1)
+    return _placed(letters, home, keep, steps), at_most(home, steps - 1)
 
 
-def _placed(letters: Tensor, home: Tensor, keep: Tensor, steps: int) -> Tensor:
-    """Bytes that are kept, each in column `home` if there is one: [B, steps], END elsewhere."""
-    short = torch.full((letters.shape[0], steps + 2), END, dtype=torch.uint8, device=letters.device)
-    short.scatter_(1, (home + 1).clamp(0, steps + 1) * keep, letters)
-    return short[:, 1:-1].contiguous()
+def _placed(letters: Array, home: Array, keep: Array, steps: int) -> Array:
+    """Bytes that are kept, each in row `home` if there is one: [steps, B], END elsewhere."""
+    home = at_least(at_most(home + 1, steps + 1), 0) * keep
+    return ~scattered(home, ~letters, steps + 2)[1:-1]  # END is the complement of zero
 
 
-def spare(letters: Tensor) -> Tensor:
-    """Digits behind four digits and blanks behind two, [B, W] bool."""
-    width = letters.shape[1]
-    digits = torch.nn.functional.pad(below(letters - 48, 10), (4, 0))
-    blanks = torch.nn.functional.pad(equals(letters, 32), (2, 0))
-    long = digits[:, :width]
-    for shift in range(1, 5):
-        long = long & digits[:, shift : shift + width]
-    return long | (blanks[:, :width] & blanks[:, 1 : width + 1] & blanks[:, 2:])
+def spare(letters: Array) -> Array:
+    """Digits behind four digits and blanks behind two, [T, B] bool."""
+    digits, blanks = below(letters - 48, 10), equals(letters, 32)
+    return _run(digits, 5) | _run(blanks, 3)
+
+
+def _run(flags: Array, size: int) -> Array:
+    """Where the last `size` flags are set, [T, B]."""
+    long = flags
+    for shift in range(1, size):
+        long = long & shifted(flags, shift)
+    return long

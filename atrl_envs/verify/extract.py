@@ -9,14 +9,29 @@ Nothing is parsed here: a style only says which bytes hold the answer. A respons
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from atrl_envs.verify.automaton import END
-from atrl_envs.verify.masks import before, below, equals, span
-from atrl_envs.verify.peek import surely_all, widest
+from atrl_envs.verify.masks import (
+    Array,
+    at_most,
+    before,
+    below,
+    bits,
+    depth,
+    equals,
+    first_set,
+    last_set,
+    span,
+    steps,
+    take,
+    where,
+)
+from atrl_envs.verify.peek import surely_all, surely_none, widest
 from atrl_envs.verify.text import MARGIN, Text
 
 STYLES = ("plain", "gsm8k_hash", "boxed", "answer_tag", "last_number")
@@ -33,11 +48,11 @@ class Spot:
     boxed: the box has braces; last_number: the text before `begin` was left out.
     """
 
-    begin: Tensor
-    stop: Tensor
-    found: Tensor
-    doubt: Tensor
-    braced: Tensor
+    begin: Array
+    stop: Array
+    found: Array
+    doubt: Array
+    braced: Array
 
 
 @dataclass(frozen=True)
@@ -45,20 +60,28 @@ class Answer:
     """The bytes of each answer: letters [B, W] uint8, END behind them.
 
     extent: [B], how many there are, or more than W where the end is out of sight. lost: [B], the beginning of the
-    response was left out (see `Text`). squeezed: last_number: letters without long runs, and where each of them went.
+    response was left out (see `Text`). squeezed: last_number: letters without long
+    runs, and where each of them went, [T, B] and [W, B].
     """
 
-    letters: Tensor
-    extent: Tensor
+    letters: Array
+    extent: Array
     spot: Spot
-    lost: Tensor
-    squeezed: tuple[Tensor, Tensor] | None = None
+    lost: Array
+    squeezed: tuple[Array, Array] | None = None
 
-    def of(self, rows: Tensor) -> Answer:
+    def each(self, change: Callable[[Array], Array]) -> Answer:
+        """With `change` applied to every field."""
+        spot = Spot(*(change(getattr(self.spot, name)) for name in Spot.__dataclass_fields__))
+        squeezed = None if self.squeezed is None else (change(self.squeezed[0]), change(self.squeezed[1]))
+        return Answer(change(self.letters), change(self.extent), spot, change(self.lost), squeezed)
+
+    def of(self, rows: Array) -> Answer:
         """Some of the answers."""
-        spot = Spot(*(getattr(self.spot, name)[rows] for name in Spot.__dataclass_fields__))
-        squeezed = None if self.squeezed is None else (self.squeezed[0][rows], self.squeezed[1][rows])
-        return Answer(self.letters[rows], self.extent[rows], spot, self.lost[rows], squeezed)
+        some = replace(self, squeezed=None).each(lambda field: field[rows])
+        if self.squeezed is None:
+            return some
+        return replace(some, squeezed=(self.squeezed[0][:, rows], self.squeezed[1][:, rows]))
 
 
 class _Marks:
@@ -121,16 +144,12 @@ def locate(style: str, text: Text) -> Spot:
     return Spot(first * found, stop * found, found, doubt, braced)
 
 
-def last_digit(data: Tensor, begin: Tensor, stop: Tensor) -> Tensor:
+def last_digit(data: Array, begin: Array, stop: Array) -> Array:
     """The last byte of the last digit, ASCII or full-width, in [begin, stop) of each text; -1 if none: [B]."""
-    width = data.shape[1]
-    place = torch.arange(1, width + 1, dtype=torch.int32, device=data.device)
-    first, second = equals(data, 0xEF), equals(data, 0xBC)
-    wide = below(data - 0x90, 10)
-    wide[:, 2:] &= second[:, 1:-1] & first[:, :-2]
-    wide[:, :2] = False
-    digits = (below(data - 48, 10) | wide) & span(width, begin, stop)
-    return (digits.view(torch.uint8) * place).amax(1) - 1
+    digits, wide = below(data - 48, 10), equals(data, 0xEF)
+    if not surely_none(wide):
+        digits[:, 2:] |= wide[:, :-2] & equals(data, 0xBC)[:, 1:-1] & below(data - 0x90, 10)[:, 2:]
+    return last_set(digits & span(data.shape[1], begin, stop))
 
 
 def _region(marks: _Marks, text: Text) -> tuple[Tensor, Tensor]:
@@ -176,38 +195,37 @@ def see(style: str, text: Text, spot: Spot, limit: int = WINDOW) -> Answer:
     return Answer(letters, extent, spot, text.lost)
 
 
-def window(text: Text, spot: Spot, style: str, width: int) -> tuple[Tensor, Tensor]:
+def window(text: Text, spot: Spot, style: str, width: int) -> tuple[Array, Array]:
     """The bytes of each answer [B, W] uint8, END behind them, and how many there are [B].
 
     Where the end of an answer is not within the window, the count is greater than `width`.
     A line ends gsm8k_hash, the closing brace a box, a blank or a dollar a box without braces.
     """
     rows, size = text.data.shape
-    step = torch.arange(width, dtype=torch.int32, device=text.data.device)
-    line = torch.arange(rows, dtype=torch.int32, device=text.data.device).unsqueeze(1) * size
-    index = (spot.begin.unsqueeze(1) + step).clamp(max=size - 1) + line
-    letters = text.data.view(-1).index_select(0, index.view(-1)).view(rows, width)
+    line = steps(0, rows, text.data)[:, None] * size
+    column = at_most(spot.begin[:, None] + steps(0, width, text.data), size - 1)
+    letters = take(text.data.reshape(-1), column + line)
     extent = spot.stop - spot.begin
     ends = _ends(letters, spot, style)
     if ends is not None:
-        first = width + 1 - (ends.view(torch.uint8) * (width + 1 - step)).amax(1)
-        extent = torch.minimum(extent, first)
-    return letters | (before(width, extent).view(torch.uint8) - 1), extent
+        first = first_set(ends)
+        extent = at_most(extent, first + (first == width))
+    return letters | (bits(before(width, extent)) - 1), extent
 
 
-def _ends(letters: Tensor, spot: Spot, style: str) -> Tensor | None:
+def _ends(letters: Array, spot: Spot, style: str) -> Array | None:
     """The bytes behind which an answer is over, [B, W] bool."""
-    if style not in ("gsm8k_hash", "boxed"):
-        return None
-    newline = equals(letters, 10) | equals(letters, 13)
     if style == "gsm8k_hash":
-        return newline
-    escaped = torch.nn.functional.pad(equals(letters, 92)[:, :-1], (1, 0))
-    step = equals(letters, 123).view(torch.int8) - equals(letters, 125).view(torch.int8)
-    depth = (step * ~escaped).cumsum(1, dtype=torch.int32)
-    closed = below(depth, 0)
+        return equals(letters, 10) | equals(letters, 13)
+    if style != "boxed":
+        return None
+    opening, closing, escape = equals(letters, 123), equals(letters, 125), equals(letters, 92)
+    if not surely_none(escape):
+        free = ~escape[:, :-1]
+        opening[:, 1:] &= free
+        closing[:, 1:] &= free
+    closed = below(depth(opening, closing), 0)
     if surely_all(spot.braced):
         return closed
-    bare = newline | equals(letters, 32) | equals(letters, 36)
-    braced = spot.braced.unsqueeze(1)
-    return (braced & closed) | (~braced & bare)
+    bare = equals(letters, 10) | equals(letters, 13) | equals(letters, 32) | equals(letters, 36)
+    return where(spot.braced[:, None], closed, bare)

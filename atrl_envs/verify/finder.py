@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
 from atrl_envs.verify import nearby
 from atrl_envs.verify.extract import SIGHT_BEFORE, STEPS_BEFORE, WINDOW, Answer, locate, see
+from atrl_envs.verify.masks import Array
 from atrl_envs.verify.needles import LONGEST_MARKER, MARKERS, Needles
-from atrl_envs.verify.peek import may_look, places, surely_all
+from atrl_envs.verify.peek import may_look, places
 from atrl_envs.verify.placement import beside, each_tensor
 from atrl_envs.verify.scan import scan
 from atrl_envs.verify.text import LONGEST, Spelling
@@ -30,8 +32,8 @@ CELLS = 1 << 24  # bytes of texts that are written out in one go
 ROWS = 512  # responses that are looked at together on the CPU; more where they are short
 SHORT = 32  # tokens of a batch that are not worth a search: so many are written out sooner
 
-Found = tuple[Tensor | None, Answer]
-Judge = Callable[[Answer, Tensor | None], Tensor]
+Found = tuple[Array | None, Answer]
+Judge = Callable[[Answer, Array | None], Array]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Finder:
     """Finds answers of one style in the tokens of one vocabulary."""
 
     spelling: Spelling
+    arrays: Spelling
     needles: Needles | None
     style: str
     limit: int
@@ -47,15 +50,19 @@ class Finder:
     def of(cls, vocab: Any, style: str, limit: int = WINDOW) -> Finder:
         """On the CPU. vocab: anything with `byte_table` (see `Vocab`) and `eos_id`; limit: bytes of an answer."""
         spelling = Spelling.of(vocab)
-        return cls(spelling, Needles.of(spelling, style) if style in MARKERS else None, style, limit)
+        needles = Needles.of(spelling, style) if style in MARKERS else None
+        return cls(spelling, each_tensor(spelling, numpy.asarray), needles, style, limit)
 
     def to(self, device: torch.device | str) -> Finder:
         """With its tables on `device`. Those of the short way stay on the CPU, where alone it is taken."""
         return replace(self, spelling=each_tensor(self.spelling, lambda tensor: tensor.to(device)))
 
-    def judge(self, tokens: Tensor, start: Tensor, end: Tensor | None, judge: Judge) -> Tensor:
+    def judge(
+        self, tokens: Tensor, start: Tensor, end: Tensor | None, judge: Judge, arrays: bool = False
+    ) -> Tensor:
         """What `judge(answer, rows)` says of each response, [B]: tokens [B, S], start [B], end [B] or None.
 
+        arrays: on the CPU, ask about NumPy arrays instead of tensors.
         Raises ValueError for other shapes.
         """
         if tokens.dim() != 2 or start.shape != tokens.shape[:1]:
@@ -63,21 +70,31 @@ class Finder:
                 f"want tokens [B, S] and start [B], got {list(tokens.shape)} and {list(start.shape)}; "
                 "flatten trailing dimensions first"
             )
-        spelling = beside(self.spelling, tokens)
         if tokens.numel() == 0:
-            tokens = torch.full((tokens.shape[0], 1), spelling.eos_id, device=tokens.device)
-        if may_look(tokens) and tokens.shape[1] > SHORT:
-            with torch.inference_mode():  # a sixth less time in small batches
-                ways = replace(self, spelling=spelling)._short_ways(tokens, start, end)
-                verdicts = _gather(ways, judge, tokens.shape[0])
-            return verdicts.clone()
-        return _gather(self._as_a_whole(spelling, tokens, start, end), judge, tokens.shape[0])
+            tokens = torch.full((tokens.shape[0], 1), self.spelling.eos_id, device=tokens.device)
+        if not may_look(tokens):
+            spelling = beside(self.spelling, tokens)
+            return _gather(self._as_a_whole(spelling, tokens, start, end), judge, tokens.shape[0])
+        change = numpy.asarray if arrays else torch.as_tensor
+        verdicts = numpy.zeros(tokens.shape[0], dtype=numpy.int8)
+        with torch.inference_mode():
+            for rows, answer in self._ways(tokens, start, end):
+                part = judge(answer.each(change), None if rows is None else change(rows))
+                verdicts[slice(None) if rows is None else rows] = part
+        return torch.from_numpy(verdicts)
+
+    def _ways(self, tokens: Tensor, start: Tensor, end: Tensor | None) -> Iterable[Found]:
+        """On the CPU: every response as a whole where they are short, else no more of each than it takes."""
+        if tokens.shape[1] <= SHORT:
+            return self._as_a_whole(beside(self.spelling, tokens), tokens, start, end)
+        begin, stop = (None if place is None else numpy.asarray(place.long()) for place in (start, end))
+        return self._short_ways(tokens, begin, stop)
 
     def _as_a_whole(
         self,
         spelling: Spelling,
         tokens: Tensor,
-        start: Tensor,
+        start: Any,
         end: Tensor | None,
         rows: Tensor | None = None,
     ) -> list[Found]:
@@ -95,7 +112,7 @@ class Finder:
             answers.append((some, see(self.style, text, locate(self.style, text), self.limit)))
         return answers
 
-    def _short_ways(self, tokens: Tensor, start: Tensor, end: Tensor | None) -> Iterator[Found]:
+    def _short_ways(self, tokens: Tensor, start: Array, end: Array | None) -> Iterator[Found]:
         """`_short_way` for some responses at a time: what fits the caches of a core takes half the time."""
         count = tokens.shape[0]
         each = max(ROWS, ROWS * ROWS // max(tokens.shape[1], self._reaches()[0][0]))
@@ -106,30 +123,34 @@ class Finder:
             some = slice(first, first + each)
             parts = self._short_way(tokens[some], start[some], None if end is None else end[some])
             for rows, answer in parts:
-                rows = torch.arange(min(each, count - first)) if rows is None else rows
+                rows = numpy.arange(min(each, count - first)) if rows is None else rows
                 yield rows + first, answer
 
-    def _short_way(self, tokens: Tensor, start: Tensor, end: Tensor | None) -> Iterator[Found]:
+    def _short_way(self, tokens: Tensor, start: Array, end: Array | None) -> Iterator[Found]:
         """What is seen of each response once as much of it is written out as it takes; on the CPU."""
-        spelling, rows, marks = self.spelling, torch.arange(tokens.shape[0]), None
+        spelling, ids, rows, marks = self.arrays, numpy.asarray(tokens), numpy.arange(tokens.shape[0]), None
         if self.needles is not None:
             marks = scan(tokens, start, end, spelling, self.needles, self._reaches()[0][0])
         for reach, sight in self._reaches():
             if marks is None:
-                part = nearby.near_start(tokens, rows, (start, end), spelling, reach)
+                part = nearby.near_start(ids, rows, (start, end), spelling, reach)
             elif self.style == "last_number":
-                part = nearby.near_digit(tokens, rows, marks, spelling, reach, sight)
+                part = nearby.near_digit(ids, rows, marks, spelling, reach, sight)
             else:
-                part = nearby.near_marker(tokens, rows, marks, self.style, spelling, reach)
+                part = nearby.near_marker(ids, rows, marks, self.style, spelling, reach)
             answer, sure = nearby.seen(part, self.style, self.limit)
-            if surely_all(sure):
+            if sure.all():
                 yield (rows if len(rows) < tokens.shape[0] else None), answer
                 return
             settled, left = places(sure), places(~sure)
             if len(settled):
                 yield rows[settled], answer.of(settled)
             rows, marks = rows[left], None if marks is None else marks.of(left)
-        yield from self._as_a_whole(spelling, tokens, start, end, rows)
+        begin, stop = (None if place is None else torch.from_numpy(place) for place in (start, end))
+        for some, answer in self._as_a_whole(
+            beside(self.spelling, tokens), tokens, begin, stop, torch.from_numpy(rows)
+        ):
+            yield numpy.asarray(some), answer
 
     def _reaches(self) -> tuple[tuple[int, int], ...]:
         """Tokens that are written out at first, and those where these do not suffice; with the bytes that are seen."""

@@ -21,27 +21,25 @@ def judge_patterns(
     tokens: Tensor, start: Tensor, end: Tensor | None, ids: Tensor, length: Tensor, eos_id: int
 ) -> Tensor:
     """Verdicts [B] int8: see `PatternVerifier`. tokens: [B, S]; ids: [B, K]; S and K are at least 1."""
-    shown, wanted, sizes = numpy.asarray(tokens), numpy.asarray(ids), numpy.asarray(length)
+    shown, wanted, sizes = tokens.numpy(), ids.numpy(), length.numpy()
     size, flat = shown.shape[1], shown.reshape(-1)
     anchor = wanted.argmax(1)
     rarest = wanted.take(numpy.arange(0, wanted.size, wanted.shape[1]) + anchor)
-    place = numpy.where((shown == rarest[:, None]).reshape(-1))[0]
+    place = (shown == rarest[:, None]).reshape(-1).nonzero()[0]
     row = place // size
     place = place - anchor.take(row)  # where the pattern would begin
     done, longest = 0, int(sizes.max(initial=0))
     while done < longest and place.size:
-        # Few places are compared with the whole pattern at once, many with its next token only.
-        step = numpy.arange(done, min(longest, done + max(1, flat.size // (SHARE * place.size))))
-        same = flat.take(place[:, None] + step, mode="clip") == wanted[:, done : done + step.size].take(
-            row, 0
-        )
-        same |= step >= sizes.take(row)[:, None]
-        keep = numpy.where(same.all(1))[0]
-        place, row, done = place.take(keep), row.take(keep), done + step.size
+        # Few places are compared with the whole pattern at once, many with its next token only. Places are columns.
+        step = numpy.arange(done, min(longest, done + max(1, flat.size // (SHARE * place.size))))[:, None]
+        same = flat.take(place + step, mode="clip") == wanted.take(row * wanted.shape[1] + step)
+        same |= step >= sizes.take(row)
+        keep = numpy.logical_and.reduce(same).nonzero()[0]
+        place, row, done = place.take(keep), row.take(keep), done + len(step)
     origin, close = row * size, place + sizes.take(row)
-    begin = origin + numpy.maximum(numpy.asarray(start).take(row), 0)
-    stop = origin + (size if end is None else numpy.minimum(numpy.asarray(end).take(row), size))
-    closing = numpy.where((shown == eos_id).reshape(-1))[0]
+    begin = origin + numpy.maximum(start.numpy().take(row), 0)
+    stop = origin + (size if end is None else numpy.minimum(end.numpy().take(row), size))
+    closing = (shown == eos_id).reshape(-1).nonzero()[0]
     # As many EOS stand before the response as before the pattern's end.
     free = closing.searchsorted(begin) == closing.searchsorted(close)
     verdicts = numpy.full(shown.shape[0], int(Verdict.WRONG), dtype=numpy.int8)

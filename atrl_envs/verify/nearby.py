@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy
 
 from atrl_envs.verify.compaction import squeeze_before
 from atrl_envs.verify.extract import (
@@ -24,6 +23,7 @@ from atrl_envs.verify.extract import (
     see,
     window,
 )
+from atrl_envs.verify.masks import Array, at_least, first_set, pick, upright
 from atrl_envs.verify.peek import widest
 from atrl_envs.verify.scan import Marks
 from atrl_envs.verify.snippet import Snippet
@@ -42,95 +42,84 @@ class Part:
 
     text: Text
     spot: Spot
-    sure: Tensor
-    whole: Tensor
-    last: Tensor | None = None
+    sure: Array
+    whole: Array
+    last: Array | None = None
 
 
-def near_marker(
-    tokens: Tensor, rows: Tensor, marks: Marks, style: str, spelling: Spelling, count: int
-) -> Part:
+def near_marker(tokens: Array, rows: Array, marks: Marks, style: str, spelling: Spelling, count: int) -> Part:
     """`count` tokens from the last marker on. tokens [B, S]; rows [R]: which of them; marks: of these."""
-    unit = spelling.table.shape[1]
-    found = marks.mark >= 0
-    mark = marks.mark.clamp(min=0)
-    if marks.snippets is not None and marks.snippets.begins.shape[1] == count:
+    found, none = marks.first >= 0, numpy.zeros_like(marks.unsure)
+    if marks.snippets is not None:
         snippet = marks.snippets.of(marks.which)
     else:
-        snippet = Snippet.write(tokens, rows, mark // unit, count, marks.stop, spelling)
-    begin = snippet.byte(mark)[0] + 1
+        snippet = Snippet.write(tokens, rows, at_least(marks.first, 0), count, marks.stop, spelling)
+    begin = marks.mark + 1
     stop, whole = snippet.byte(marks.limit)
-    sure, braced = ~marks.unsure, torch.zeros_like(found)
+    sure, braced = ~marks.unsure, none
     if style == "boxed":
-        letters = snippet.text.data.gather(1, torch.stack([begin, begin + 1], 1))
-        blank = letters[:, 0] == 32
-        braced = letters.gather(1, blank.long().unsqueeze(1)).squeeze(1) == 123
+        blank = pick(snippet.text.data, begin) == 32
+        braced = pick(snippet.text.data, begin + blank) == 123
         # A marker with neither a brace nor a blank behind it is none, and an earlier one may count.
         sure = sure & ((braced | blank) & (whole | (begin + 1 < stop)) | ~found)
-        begin = begin + blank.long() + braced.long()
-    return _part(snippet.text, Spot(begin, stop, found, torch.zeros_like(found), braced), sure, whole)
+        begin = begin + blank + braced
+    return Part(snippet.text, Spot(begin * found, stop * found, found, none, braced), sure, whole)
 
 
-def near_digit(
-    tokens: Tensor, rows: Tensor, marks: Marks, spelling: Spelling, before: int, sight: int
-) -> Part:
+def near_digit(tokens: Array, rows: Array, marks: Marks, spelling: Spelling, before: int, sight: int) -> Part:
     """The last digit with `before` tokens before it, of which `sight` bytes are seen, and some behind it."""
     unit = spelling.table.shape[1]
-    found = marks.mark >= 0
-    first = torch.maximum(marks.start, marks.mark - before)
+    found, none = marks.first >= 0, numpy.zeros_like(marks.unsure)
+    first = numpy.maximum(marks.start, marks.first - before)
     count = before + min(before // 3, SIGHT_BEHIND) + 2
     snippet = Snippet.write(tokens, rows, first, count, marks.stop, spelling)
     stop, whole = snippet.byte(marks.limit)
     thought = marks.begin - 1  # the last byte of `</think>`, if there is one
     in_sight = (marks.begin > marks.start * unit) & (thought // unit >= first)
-    begin = (snippet.byte(thought.clamp(min=0))[0] + 1) * in_sight
+    begin = (snippet.byte(at_least(thought, 0))[0] + 1) * in_sight
     begun = in_sight | (first == marks.start)
     last = last_digit(snippet.text.data, begin, stop)
     left, right = last - sight + 1, last + SIGHT_BEHIND + 1
     seen = (last >= 0) & (begun | (left > 0)) & (whole | (right <= snippet.text.stop))
-    left = torch.maximum(begin, left)
-    spot = Spot(left, torch.minimum(stop, right), found, torch.zeros_like(found), (left > begin) | ~begun)
-    return _part(snippet.text, spot, ~marks.unsure & (seen | ~found), whole, (last - left).int())
+    left = numpy.maximum(begin, left)
+    braced = (left > begin) | ~begun
+    spot = Spot(left * found, numpy.minimum(stop, right) * found, found, none, braced)
+    return Part(snippet.text, spot, ~marks.unsure & (seen | ~found), whole, last - left)
 
 
 def near_start(
-    tokens: Tensor, rows: Tensor, span: tuple[Tensor, Tensor | None], spelling: Spelling, count: int
+    tokens: Array, rows: Array, span: tuple[Array, Array | None], spelling: Spelling, count: int
 ) -> Part:
     """The first `count` tokens. tokens: [B, S]; rows [R]: which of them; span: start and end [B] of all."""
     size = tokens.shape[1]
-    start = span[0][rows].long().clamp(0, size)
-    stop = start.new_full(start.shape, size) if span[1] is None else span[1][rows].long().clamp(max=size)
-    stop = torch.maximum(start, stop)
-    index = start.unsqueeze(1) + torch.arange(count)
-    ids = tokens.reshape(-1)[index.clamp(max=size - 1) + (rows * size).unsqueeze(1)]
-    inside = index < stop.unsqueeze(1)
-    closed = ((ids == spelling.eos_id) & inside).cumsum(1) > 0
-    text = spelling.join(spelling.rows_of(ids), inside & ~closed).text
-    whole = closed[:, -1] | (stop <= start + count)
-    yes, no = torch.ones_like(whole), torch.zeros_like(whole)
-    return _part(text, Spot(text.first, text.stop, yes, no, no), yes, whole)
+    start = span[0][rows].clip(0, size)
+    stop = numpy.full(len(rows), size) if span[1] is None else numpy.minimum(span[1][rows], size)
+    stop = numpy.maximum(start, stop)
+    width = widest(stop - start, count)
+    index = start[:, None] + numpy.arange(width)
+    ids = tokens.reshape(-1).take(index + (rows * size)[:, None], mode="clip")
+    closed = first_set(ids == spelling.eos_id)
+    whole = (closed < width) | (stop <= start + count)
+    stop = numpy.minimum(stop, start + closed)
+    text = Snippet.write(tokens, rows, start, count, stop, spelling).text
+    yes, none = numpy.ones_like(whole), numpy.zeros_like(whole)
+    return Part(text, Spot(text.first, text.stop, yes, none, none), yes, whole)
 
 
-def seen(part: Part, style: str, limit: int) -> tuple[Answer, Tensor]:
+def seen(part: Part, style: str, limit: int) -> tuple[Answer, Array]:
     """The answers in these parts, and for which rows they are surely those of the whole responses: [R]."""
     spot = part.spot
     if part.last is not None:
         width = max(_RUN, widest(spot.stop - spot.begin, SIGHT_BEFORE + SIGHT_BEHIND))
         letters, extent = window(part.text, spot, style, width)
         last = part.last * spot.found
-        squeezed = squeeze_before(letters, last, STEPS_BEFORE, SIGHT_BEHIND)
+        squeezed = squeeze_before(upright(letters), last, STEPS_BEFORE, SIGHT_BEHIND)
         # Whether the first bytes in sight belong to a long run is not known, so they must not be among what is read.
-        enough = ~spot.braced | (last >= SIGHT_BEFORE - 1) | (squeezed[1][:, _RUN - 1] < 0) | ~spot.found
+        enough = ~spot.braced | (last >= SIGHT_BEFORE - 1) | (squeezed[1][_RUN - 1] < 0) | ~spot.found
         return Answer(letters, extent, spot, part.text.lost, squeezed), part.sure & enough
     answer = see(style, part.text, spot, limit)
-    size = spot.stop - spot.begin
-    ended = (answer.extent < size) & (answer.extent <= answer.letters.shape[1])
+    ended = (answer.extent < spot.stop - spot.begin) & (answer.extent <= answer.letters.shape[1])
     settled = part.whole | (answer.extent > limit)
     if style == "boxed":
         settled = settled & ~spot.braced  # braces that do not close in sight may be those of no box
     return answer, part.sure & (settled | ended | ~spot.found)
-
-
-def _part(text: Text, spot: Spot, sure: Tensor, whole: Tensor, last: Tensor | None = None) -> Part:
-    begin, stop = (spot.begin * spot.found).int(), (spot.stop * spot.found).int()
-    return Part(text, Spot(begin, stop, spot.found, spot.doubt, spot.braced), sure, whole, last)

@@ -4,113 +4,128 @@
 
 A terminating decimal is a digit string without leading and trailing zeros, times a power of ten: two are
 equal exactly if sign, digits and exponent are, whatever their length, and 1e999999999 costs nothing. Fractions are
-compared across, a * q with p * b, by their remainders (`remainders.py`).
+compared across, a * q with p * b, by their remainders (`remainders.py`). Texts are columns here: [T, B].
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from atrl_envs.verify.labels import RATIONAL
-from atrl_envs.verify.masks import below, each, equals
+from atrl_envs.verify.labels import OVER, PERCENT, POWER, RATIONAL, UNDER, WHOLE
+from atrl_envs.verify.masks import (
+    Array,
+    at_least,
+    at_most,
+    below,
+    equals,
+    lowest,
+    running,
+    steps,
+    take,
+    where,
+)
 from atrl_envs.verify.peek import surely_none
 from atrl_envs.verify.remainders import FIGURES, MOST_FIGURES, same_ratio
 from atrl_envs.verify.verdict import Verdict
-from atrl_envs.verify.walk import Tables
+from atrl_envs.verify.walk import FIGURE, MINUSES, PARTS, POWER_MINUSES, Tables
 
-Gold = tuple[Tensor, Tensor, Tensor]  # digits [B, G] uint8, form [B, 8] int64, sides [B, 2, F] uint8
+Gold = tuple[Array, Array, Array]  # digits [B, G] uint8, form [B, 8] int64, sides [B, 2, F] uint8
 
 
 @dataclass(frozen=True)
 class Value:
-    """What the labels say of each answer, all [B] but the first two.
+    """What the labels say of each answer.
 
-    count: [4, B] digits of WHOLE, OVER, UNDER, POWER. number: [4, B] their values, where they have at most FIGURES.
-    decimals: digits behind the point. minus, power_minus, percent: how many there are.
+    sums: [T, B] int64, running sums of `counts`; total: [B], the last of them. figures: [B], digits of a decimal.
+    whole, over, under, power: [B], the digits of each part.
     """
 
-    count: Tensor
-    number: Tensor
-    decimals: Tensor
-    minus: Tensor
-    power_minus: Tensor
-    percent: Tensor
+    sums: Array
+    total: Array
+    figures: Array
+    whole: Array
+    over: Array
+    under: Array
+    power: Array
+
+    @property
+    def minus(self) -> Array:
+        """1 where the number of signs is odd: [B]."""
+        return self.total >> MINUSES & 1
+
+    @classmethod
+    def of(cls, found: Array, tables: Tables) -> Value:
+        """From labels [T, B]."""
+        sums = running(take(tables.counts, found))
+        total = sums[-1]
+        return cls(sums, total, *((total >> field) & 1023 for field in (FIGURE, *PARTS)))
+
+    def of_rows(self, rows: Array) -> Value:
+        """Of some of the answers."""
+        return Value(*(getattr(self, name)[..., rows] for name in Value.__dataclass_fields__))
+
+    def behind(self, found: Array, tables: Tables) -> Array:
+        """How many digits of its part stand behind each digit: [T, B]."""
+        return (self.total - self.sums) >> take(tables.shifts, found) & 1023
+
+    def numbers(self, found: Array, digit: Array, tables: Tables) -> Array:
+        """What each digit [T, B] adds to the value of its part; 0 for all but the last FIGURES digits of a part."""
+        return take(tables.tens, at_most(self.behind(found, tables), FIGURES)) * digit
 
 
-def value_of(found: Tensor, digit: Tensor, tables: Tables) -> Value:
-    """Integer values of the labelled digits: found, digit [B, T]."""
-    size = found.shape[1]
-    member = each(found, tables.fields)
-    count = member.sum(2, dtype=torch.int32)
-    place = torch.arange(1, size + 1, dtype=torch.int32, device=found.device)
-    # Digits of a part stand side by side where its value is used: the last FIGURES places hold it.
-    final = (member[:4].view(torch.uint8) * place).amax(2, keepdim=True)  # from 1; 0 if there is none
-    reach = min(FIGURES, size)
-    step = torch.arange(1, reach + 1, dtype=torch.int32, device=found.device)
-    digits = digit.expand(4, *digit.shape).gather(2, (final - step).clamp(min=0).long())
-    parts = count[:4]
-    number = (digits * (step <= parts.unsqueeze(2)) * tables.tens[:reach]).sum(2)
-    return Value(parts, number, *count[4:].unbind(0))
-
-
-def same_decimal(
-    found: Tensor, digit: Tensor, value: Value, figures: Tensor, form: tuple[Tensor, ...]
-) -> Tensor:
-    """Whether a decimal equals the gold, digit by digit: [B]. figures: [B, G] significant digits of the gold."""
-    _, gold_minus, gold_count, gold_exponent, *_ = form
-    member = below(found - 1, 3).view(torch.uint8)  # WHOLE, OVER, DECIMALS; NONE wraps around
-    rank = member.cumsum(1, dtype=torch.int32)
-    total = rank[:, -1]
-    shown = member * digit
-    solid = (~equals(shown, 0)).view(torch.uint8)
-    final = (solid * rank).amax(1)
-    beyond = found.shape[1] + 1
-    first = beyond - (solid * (beyond - rank)).amax(1)
-    # Zeros before the first significant digit equal a zero before the digits of the gold; behind these stand zeros.
-    place = rank - (first - 1).unsqueeze(1)
-    padded = torch.nn.functional.pad(figures, (1, 0))
-    expected = padded.gather(1, place.clamp(0, figures.shape[1]).long()) * member
-    differs = (shown != expected).sum(1, dtype=torch.int32) > 0
-    significant = (final - first + 1).clamp(min=0)
-    power = value.number[3] * (1 - 2 * value.power_minus)
-    exponent = power - value.decimals + (total - final)
-    same = (exponent == gold_exponent) & (value.minus % 2 == gold_minus)
-    return (significant == gold_count) & ~differs & (same | (significant == 0))
+def same_decimal(found: Array, digit: Array, value: Value, power: Array, gold: Gold) -> Array:
+    """Whether a decimal equals the gold, digit by digit: [B]. power: [B], the exponent of ten."""
+    figures, form, _ = gold
+    gold_minus, gold_count, gold_exponent = form[:, 1], form[:, 2], form[:, 3]
+    member = below(found - 1, 3)  # WHOLE, OVER, DECIMALS; NONE wraps around
+    rank = value.sums & 1023
+    # Zeros before the first significant digit say where the point is, and no more.
+    zeros = lowest(where(member & ~equals(digit, 0), rank - 1, value.figures))
+    # Behind the digits of the gold stand zeros, and one before them.
+    place = at_least(at_most(rank - zeros, figures.shape[1] - 1), 0)
+    row = steps(0, figures.shape[0], figures) * figures.shape[1]
+    differs = (member & (take(figures.reshape(-1), place + row) != digit)).any(0)
+    complete = (gold_count >= 0) & (value.figures - zeros >= gold_count) & ~differs
+    point = power + value.whole + value.over - zeros  # digits before it, from the first significant one
+    same = (point == gold_exponent + gold_count) & (value.minus == gold_minus)
+    return complete & (same | (gold_count == 0))
 
 
 def same_fraction(
-    found: Tensor, digit: Tensor, value: Value, gold: Gold, tables: Tables
-) -> tuple[Tensor, Tensor]:
+    found: Array, digit: Array, value: Value, numbers: Array, gold: Gold, tables: Tables
+) -> tuple[Array, Array]:
     """Whether a fraction equals the gold, and whether that could be decided: [B], [B]."""
-    kind, gold_minus, gold_count, _, top, bottom, *_ = gold[1].unbind(1)
-    wholes, overs, unders, _ = value.count.unbind(0)
-    mixed = (wholes > 0) & (overs > 0)
-    proper = ~mixed | ((overs <= 2) & (unders <= FIGURES) & (value.number[1] < value.number[2]))
-    fits = torch.where(mixed, wholes + unders, value.count[:3].amax(0)) <= MOST_FIGURES
-    equal, undefined = same_ratio(found, digit, value, (top, bottom, gold[2]), tables)
-    equal = equal & ~undefined & ((value.minus % 2 == gold_minus) | (gold_count == 0))
-    return equal, fits & (undefined | (proper & ((kind & RATIONAL) > 0)))
+    form = gold[1]
+    mixed = (value.whole > 0) & (value.over > 0)
+    parts = tuple((numbers * equals(found, label)).sum(0) for label in (WHOLE, OVER, UNDER))
+    proper = ~mixed | ((value.over <= 2) & (value.under <= FIGURES) & (parts[1] < parts[2]))
+    longest = at_least(at_least(value.whole, value.over), value.under)
+    fits = where(mixed, value.whole + value.under, longest) <= MOST_FIGURES
+    equal, undefined = same_ratio(found, digit, value, parts, gold, tables)
+    equal = equal & ~undefined & ((value.minus == form[:, 1]) | (form[:, 2] == 0))
+    return equal, fits & (undefined | (proper & ((form[:, 0] & RATIONAL) > 0)))
 
 
-def compare(found: Tensor, letters: Tensor, gold: Gold, tables: Tables) -> Tensor:
+def compare(found: Array, letters: Array, gold: Gold, tables: Tables) -> Array:
     """Verdict [B] on texts that the machine accepted as one number.
 
-    found: labels [B, T]; letters: bytes [B, T]; gold: digits [B, G], form [B, 8] and sides [B, 2, F].
+    found: labels [T, B]; letters: bytes [T, B]; gold: digits [B, G], form [B, 8] and sides [B, 2, F].
     """
-    form = gold[1].unbind(1)
     digit = letters & 15
-    value = value_of(found, digit, tables)
-    equal = same_decimal(found, digit, value, gold[0], form)
-    decided = value.count[3] <= FIGURES
-    is_fraction = value.count[2] > 0
+    value = Value.of(found, tables)
+    is_fraction, has_power = value.under > 0, value.power > 0
+    power, decided = value.power, value.power <= FIGURES
+    plain = surely_none(is_fraction | has_power)
+    numbers = None if plain else value.numbers(found, digit, tables)
+    if not surely_none(has_power):
+        power = (numbers * equals(found, POWER)).sum(0) * (1 - 2 * (value.total >> POWER_MINUSES & 1))
+    equal = same_decimal(found, digit, value, power, gold)
     if not surely_none(is_fraction):
-        fraction, fraction_decided = same_fraction(found, digit, value, gold, tables)
-        equal = torch.where(is_fraction, fraction, equal)
-        decided = torch.where(is_fraction, fraction_decided, decided)
+        fraction, fraction_decided = same_fraction(found, digit, value, numbers, gold, tables)
+        equal = where(is_fraction, fraction, equal)
+        decided = where(is_fraction, fraction_decided, decided)
     # `28` for a gold of `28%` is neither surely right nor surely wrong.
-    decided = decided & ((value.percent > 0) | (form[6] == 0))
-    verdict = torch.where(equal, int(Verdict.CORRECT), int(Verdict.WRONG))
-    return torch.where(decided, verdict, int(Verdict.UNDECIDED))
+    asked = gold[1][:, 6] > 0
+    if not surely_none(asked):
+        decided = decided & (equals(found, PERCENT).any(0) | ~asked)
+    return where(decided, where(equal, int(Verdict.CORRECT), int(Verdict.WRONG)), int(Verdict.UNDECIDED))

@@ -8,37 +8,42 @@ no device is ever waited for. Results are the same either way.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy
 import torch
 from torch import Tensor
 
 
-def may_look(tensor: Tensor) -> bool:
-    """Whether reading a value costs nothing: a real tensor on the CPU, outside of compilation."""
-    return type(tensor) is Tensor and tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+def may_look(data: Any) -> bool:
+    """Whether reading a value costs nothing: an array, or a real tensor on the CPU outside of compilation."""
+    if isinstance(data, Tensor):
+        return type(data) is Tensor and data.device.type == "cpu" and not torch.compiler.is_compiling()
+    return True
 
 
-def widest(lengths: Tensor, limit: int) -> int:
+def widest(lengths: Any, limit: int) -> int:
     """Largest of `lengths`, between 1 and `limit`; `limit` itself where looking would mean waiting."""
-    if not may_look(lengths) or lengths.numel() == 0:
+    if not may_look(lengths) or len(lengths) == 0:
         return limit
     return max(1, min(limit, int(lengths.max())))
 
 
-def lowest(numbers: Tensor, limit: int) -> int:
+def nearest(numbers: Any, limit: int) -> int:
     """Smallest of `numbers`; `limit`, below which there is none, where looking would mean waiting."""
-    return int(numbers.min()) if may_look(numbers) and numbers.numel() else limit
+    return int(numbers.min()) if may_look(numbers) and len(numbers) else limit
 
 
-def surely_none(flags: Tensor) -> bool:
+def surely_none(flags: Any) -> bool:
     """Whether no flag is set, as far as may be seen: False where looking would mean waiting."""
     return may_look(flags) and not bool(flags.any())
 
 
-def surely_all(flags: Tensor) -> bool:
+def surely_all(flags: Any) -> bool:
     """Whether every flag is set, as far as may be seen: False where looking would mean waiting."""
     return may_look(flags) and bool(flags.all())
 
 
-def places(flags: Tensor) -> Tensor:
-    """Where flags [N] are set, in order; for code that runs only where one may look."""
-    return flags.nonzero().squeeze(1)
+def places(flags: Any) -> numpy.ndarray:
+    """Where an array of flags [N] is set, in order."""
+    return numpy.flatnonzero(flags)

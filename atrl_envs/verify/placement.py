@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
@@ -33,7 +33,7 @@ def beside(record: Record, tokens: Tensor) -> Record:
     return each_tensor(record, lambda tensor: alike(tensor, tokens))
 
 
-def each_tensor(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+def each_tensor(record: Record, change: Callable[[Any], Any]) -> Record:
     """A dataclass with `change` applied to its tensors."""
     return dataclasses.replace(record, **{k: change(v) for k, v in _tensors(record).items()})  # type: ignore[type-var]
 

@@ -1,6 +1,6 @@
 """Are two fractions equal? a / b = p / q is a * q = p * b, and that is so if it holds modulo enough numbers.
 
-    equal, undefined = same_ratio(found, digit, value, (top, bottom, sides), tables)       # [B] bool each
+    equal, undefined = same_ratio(found, digit, value, parts, gold, tables)       # [B] bool each
 
 Whole numbers that agree modulo numbers without common factors, whose product is larger than both, are equal: no
 approximation. A number of any length leaves its remainders by one multiplication with a table of powers of ten, in
@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from atrl_envs.verify.masks import each
+from atrl_envs.verify.labels import OVER, UNDER, WHOLE
+from atrl_envs.verify.masks import Array, at_most, equals, scattered, to_floats, to_integers, where
 from atrl_envs.verify.peek import may_look, places
 
 if TYPE_CHECKING:
-    from atrl_envs.verify.numbers import Value
+    from atrl_envs.verify.numbers import Gold, Value
     from atrl_envs.verify.walk import Tables
 
 FIGURES = 18  # digits of an integer that surely fits int64
@@ -30,7 +29,7 @@ MOST_FIGURES = (
 )
 _MODULI, _MODULI_OF_INT64 = 64, 7  # their products have more than 597 and 65 digits
 
-Sides = tuple[Tensor, Tensor, Tensor]  # numerator, denominator [B] int64, and the digits of both [B, 2, F]
+_SMALL = 1 << 20  # products of three numbers below this fit int64
 
 
 @functools.cache
@@ -53,52 +52,59 @@ def powers() -> list[list[float]]:
 
 
 def same_ratio(
-    found: Tensor, digit: Tensor, value: Value, gold: Sides, tables: Tables
-) -> tuple[Tensor, Tensor]:
+    found: Array, digit: Array, value: Value, parts: Sequence[Array], gold: Gold, tables: Tables
+) -> tuple[Array, Array]:
     """Whether a fraction has the size of the gold, signs apart, and whether its denominator is zero: [B], [B].
 
-    True where no part has more than MOST_FIGURES digits; where one has more, both mean nothing.
+    True where no part has more than MOST_FIGURES digits; where one has more, both mean nothing. What has no
+    denominator at all may be anything, too.
     """
-    top, bottom, sides = gold
     if not may_look(found):
-        return _in_full(found, digit, value.count, sides, tables)
-    few = tables.moduli[:_MODULI_OF_INT64].unsqueeze(1)
-    parts = value.number[:3].unsqueeze(1) % few
-    wanted = torch.stack([top, bottom]).unsqueeze(1) % few
-    equal, undefined = _across(parts, wanted, value.count[1] > 0, few)
-    long = value.count[:3].amax(0) > FIGURES
+        return _in_full(found, digit, value, gold[2], tables)
+    whole, over, under = parts
+    top, bottom, sides = gold[1][:, 4], gold[1][:, 5], gold[2]
+    has_over, is_fraction = value.over > 0, value.under > 0
+    numerator = where(has_over, whole * under + over, whole)
+    equal, undefined = numerator * bottom == under * top, under == 0
+    large = (whole | over | under | top | bottom) >= _SMALL
+    long = (value.whole > FIGURES) | (value.over > FIGURES) | (value.under > FIGURES)
     if sides.shape[2] > FIGURES:
-        long = long | (sides[:, :, FIGURES:] > 0).flatten(1).any(1)
-    rows = places(long)
-    if rows.numel():
-        some = _in_full(found[rows], digit[rows], value.count[:, rows], sides[rows], tables)
-        equal, undefined = equal.index_copy(0, rows, some[0]), undefined.index_copy(0, rows, some[1])
+        long = long | (sides[:, :, FIGURES:] > 0).any((1, 2))
+    rows = places(large & is_fraction)
+    if rows.size:
+        few = tables.moduli[:_MODULI_OF_INT64, None]
+        some = [part[rows] % few for part in (*parts, top, bottom)]
+        equal[rows] = _across(some[:3], some[3:], has_over[rows], few)[0]
+    rows = places(long & is_fraction)
+    if rows.size:
+        equal[rows], undefined[rows] = _in_full(
+            found[:, rows], digit[:, rows], value.of_rows(rows), sides[rows], tables
+        )
     return equal, undefined
 
 
-def _in_full(
-    found: Tensor, digit: Tensor, count: Tensor, sides: Tensor, tables: Tables
-) -> tuple[Tensor, Tensor]:
+def _in_full(found: Array, digit: Array, value: Value, sides: Array, tables: Tables) -> tuple[Array, Array]:
     """`same_ratio` from the digits themselves."""
-    member = each(found, tables.fields[:3])  # WHOLE, OVER, UNDER
-    place = count[:3].unsqueeze(2) - member.cumsum(2, dtype=torch.int32)
-    rows = found.shape[0]
-    digits = torch.zeros(3, rows, MOST_FIGURES + 1, dtype=torch.uint8, device=found.device)
-    home = torch.where(member, place.clamp(max=MOST_FIGURES), MOST_FIGURES).long()
-    digits.scatter_(2, home, digit.expand(3, *digit.shape))
-    parts = _remainders(digits[:, :, :MOST_FIGURES], tables).permute(0, 2, 1)
-    wanted = _remainders(sides[:, :, :MOST_FIGURES], tables).permute(1, 2, 0)
-    return _across(parts, wanted, count[1] > 0, tables.moduli.unsqueeze(1))
+    behind = at_most(value.behind(found, tables), MOST_FIGURES)
+    parts = []
+    for label in (WHOLE, OVER, UNDER):
+        home = where(equals(found, label), behind, MOST_FIGURES)
+        digits = scattered(home, digit, MOST_FIGURES + 1)
+        parts.append(_remainders(digits[:MOST_FIGURES].T, tables).T)
+    wanted = [_remainders(sides[:, side, :MOST_FIGURES], tables).T for side in (0, 1)]
+    return _across(parts, wanted, value.over > 0, tables.moduli[:, None])
 
 
-def _remainders(digits: Tensor, tables: Tables) -> Tensor:
-    """[..., F] digits, the last one first, to [..., P] remainders."""
-    return (digits.double() @ tables.powers[: digits.shape[-1]]).long() % tables.moduli
+def _remainders(digits: Array, tables: Tables) -> Array:
+    """[B, F] digits, the last one first, to [B, P] remainders."""
+    return to_integers(to_floats(digits) @ tables.powers[: digits.shape[1]]) % tables.moduli
 
 
-def _across(parts: Tensor, wanted: Tensor, has_over: Tensor, modulus: Tensor) -> tuple[Tensor, Tensor]:
-    """parts: [3, P, B] remainders of whole, numerator, denominator; wanted: [2, P, B]; modulus: [P, 1]."""
-    whole, over, under = parts.unbind(0)
-    top = torch.where(has_over, whole * under % modulus + over, whole)
-    equal = ((top * wanted[1] - under * wanted[0]) % modulus == 0).all(0)
-    return equal, (under == 0).all(0)
+def _across(
+    parts: Sequence[Array], wanted: Sequence[Array], has_over: Array, modulus: Array
+) -> tuple[Array, Array]:
+    """parts: remainders of whole, numerator, denominator; wanted: those of the gold; [P, B] each; modulus: [P, 1]."""
+    whole, over, under = parts
+    top, bottom = wanted
+    numerator = where(has_over, whole * under % modulus + over, whole)
+    return ((numerator * bottom - under * top) % modulus == 0).all(0), (under == 0).all(0)

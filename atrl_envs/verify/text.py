@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from atrl_envs.verify.automaton import END, SKIP, STRANGE
-from atrl_envs.verify.masks import before
+from atrl_envs.verify.masks import Array, before, bits
 from atrl_envs.verify.peek import surely_none, widest
 
 LONGEST = 1 << 17  # bytes of a response that are looked at: its last ones
@@ -31,19 +31,10 @@ class Text:
     lost: the beginning of the response was left out, because it has more than LONGEST bytes.
     """
 
-    data: Tensor
-    first: Tensor
-    stop: Tensor
-    lost: Tensor
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A text, where in it each token begins, and how many bytes of it are the token's, [B, S] each."""
-
-    text: Text
-    begins: Tensor
-    counts: Tensor
+    data: Array
+    first: Array
+    stop: Array
+    lost: Array
 
 
 @dataclass(frozen=True)
@@ -54,9 +45,9 @@ class Spelling:
     the byte where a token has one, SKIP where it has none; the end-of-sequence token has a byte of its own there.
     """
 
-    table: Tensor
-    length: Tensor
-    single: Tensor
+    table: Array
+    length: Array
+    single: Array
     eos_id: int
 
     @classmethod
@@ -102,7 +93,7 @@ class Spelling:
         stop = torch.maximum(stop, start)
         inside = inside & (place < stop.unsqueeze(1))
         if not self.bytewise:
-            return self.join(rows, inside).text
+            return self._join(rows, inside)
         none = torch.zeros_like(inside[:, 0])
         letters = letters | (inside.view(torch.uint8) - 1)  # END outside
         if keep_gaps or surely_none(letters == SKIP):
@@ -116,7 +107,7 @@ class Spelling:
         moved = moved[:, 1:].contiguous()
         return Text(moved, torch.zeros_like(start), home[:, -1].int(), none)
 
-    def join(self, rows: Tensor, inside: Tensor) -> Joined:
+    def _join(self, rows: Tensor, inside: Tensor) -> Text:
         """The bytes of tokens put together. rows: [B, S] as from `rows_of`; inside: [B, S] bool, which tokens."""
         size, unit = rows.shape[1], self.table.shape[1]
         counts = self.length.index_select(0, rows.view(-1)).view(rows.shape) * inside
@@ -138,6 +129,6 @@ class Spelling:
         # Behind the text an index means nothing; the clamp keeps it inside the table.
         index = index.clamp(0, self.table.numel() - 1)
         letters = self.table.view(-1).index_select(0, index.view(-1)).view(index.shape)
-        letters = letters | (before(width, length).view(torch.uint8) - 1)
+        letters = letters | (bits(before(width, length)) - 1)
         data = torch.nn.functional.pad(letters, (0, MARGIN), value=END)
-        return Joined(Text(data, torch.zeros_like(length), length, total > length), begins, counts)
+        return Text(data, torch.zeros_like(length), length, total > length)

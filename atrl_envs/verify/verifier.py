@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -23,10 +24,11 @@ from atrl_envs.verify.finder import Finder
 from atrl_envs.verify.gold import encode_gold
 from atrl_envs.verify.grammar import answer_machine
 from atrl_envs.verify.labels import HOST
+from atrl_envs.verify.masks import Array
 from atrl_envs.verify.placement import alike, beside, each_tensor
 from atrl_envs.verify.reading import judge_alone, judge_running
 from atrl_envs.verify.scanner import scanner, scanner_machine
-from atrl_envs.verify.walk import machine_tables
+from atrl_envs.verify.walk import machine_arrays, machine_tables
 
 
 class MathVerifier:
@@ -45,7 +47,8 @@ class MathVerifier:
             raise ValueError(f"unknown style {style!r}; known styles: {', '.join(STYLES)}")
         self.style, self.fallback = style, fallback
         self._finder = Finder.of(vocab, style)
-        self._tables = machine_tables(scanner_machine if style == "last_number" else answer_machine)
+        machine = scanner_machine if style == "last_number" else answer_machine
+        self._tables, self._arrays = machine_tables(machine), machine_arrays(machine)
         self._cut = scanner().cut if style == "last_number" else 0
 
     def to(self, device: torch.device | str) -> MathVerifier:
@@ -84,8 +87,8 @@ class MathVerifier:
         golds = [encode_gold(answer, machine, self.fallback) for answer in answers]
         form = torch.tensor([gold.row() for gold in golds], dtype=torch.int64)
         fields = {
-            # Behind the digits of a gold there is always a zero.
-            "digits": _digits([f"{gold.digits}0" for gold in golds]),
+            # Before the digits of a gold there is a zero, and behind them at least one.
+            "digits": _digits([f"0{gold.digits}0" for gold in golds]),
             "form": form.view(-1, 8),
             "sides": _digits([side for gold in golds for side in gold.sides()]).unflatten(0, (-1, 2)),
         }
@@ -98,18 +101,19 @@ class MathVerifier:
         (default S); answers: encoded golds, [B]. The response ends before its first EOS, too.
         Raises ValueError for other shapes.
         """
-        tables = beside(self._tables, tokens)
-        digits, form, sides = (alike(answers[name], tokens) for name in ("digits", "form", "sides"))
+        golds = tuple(alike(answers[name], tokens) for name in ("digits", "form", "sides"))
 
-        def judge(answer: Answer, rows: Tensor | None) -> Tensor:
-            gold = digits, form, sides
-            if rows is not None:
-                gold = digits[rows], form[rows], sides[rows]
+        def judge(answer: Answer, rows: Array | None) -> Array:
+            arrays = isinstance(answer.letters, numpy.ndarray)
+            gold, own = (
+                (map(numpy.asarray, golds), self._arrays) if arrays else (golds, beside(self._tables, tokens))
+            )
+            digits, form, sides = (part if rows is None else part[rows] for part in gold)
             if self.style == "last_number":
-                return judge_running(answer, self._cut, tables, gold)
-            return judge_alone(answer, self.style, tables, gold)
+                return judge_running(answer, self._cut, own, (digits, form, sides))
+            return judge_alone(answer, self.style, own, (digits, form, sides))
 
-        return self._finder.judge(tokens, start, end, judge)
+        return self._finder.judge(tokens, start, end, judge, arrays=True)
 
 
 def _digits(numbers: Sequence[str]) -> Tensor:

@@ -1,7 +1,7 @@
-"""Walk an automaton down a batch of texts: every byte gets its label, every text its code.
+"""Walk an automaton down a batch of texts, one a column: every byte gets its label, every text its code.
 
 tables = machine_tables(answer_machine)
-found, code = read(letters, tables)          # [B, T] uint8 -> labels [B, T] uint8, codes [B] uint8
+found, code = read(letters, tables)          # [T, B] uint8 -> labels [T, B] uint8, codes [B] uint8
 sound = balanced(found, tables)              # [B]: brackets in pairs, few words
 """
 
@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy
 import torch
 from torch import Tensor
 
 from atrl_envs.verify import labels as L
 from atrl_envs.verify.automaton import LETTERS, SKIP, Machine
-from atrl_envs.verify.peek import may_look
+from atrl_envs.verify.masks import Array, filled, take
+from atrl_envs.verify.placement import each_tensor
 from atrl_envs.verify.remainders import FIGURES, moduli, powers
 from atrl_envs.verify.verdict import Verdict
 
@@ -59,12 +61,27 @@ def _sound(total: Tensor) -> Tensor:
     return brackets_and_pairs & (total < (MOST_WORDS + 1) << 52)
 
 
-def balanced(found: Tensor, tables: Tables) -> Tensor:
-    """`_sound` for every row of labels [B, T]."""
-    return _sound(tables.weights.index_select(0, found.view(-1).int()).view(found.shape).sum(1))
+def balanced(found: Array, tables: Tables) -> Array:
+    """`_sound` for every column of labels [T, B]."""
+    return _sound(take(tables.weights, found).sum(0))
 
 
-_FIELDS = (L.WHOLE, L.OVER, L.UNDER, L.POWER, L.DECIMALS, L.MINUS, L.POWER_MINUS, L.PERCENT)
+# Fields of a sum of `_counts`, ten bits each, as no text has 1024 bytes: digits of a decimal, of each part, and signs.
+FIGURE, *PARTS, MINUSES, POWER_MINUSES = range(0, 70, 10)
+_PART_OF = dict(zip((L.WHOLE, L.OVER, L.UNDER, L.POWER), PARTS, strict=True))
+
+
+def _counts() -> list[int]:
+    """One number a label. Their sum over a text holds how often each counts, in fields of its bits."""
+    counts = [0] * L.COUNT
+    fields = {**_PART_OF, L.MINUS: MINUSES, L.POWER_MINUS: POWER_MINUSES}
+    for label, shift in fields.items():
+        counts[label] = 1 << shift
+    for label in (L.WHOLE, L.OVER, L.DECIMALS):
+        counts[label] += 1 << FIGURE
+    return counts
+
+
 _RICH = frozenset(LETTERS + LETTERS.upper() + "\\^!{}_")
 
 
@@ -72,17 +89,18 @@ _RICH = frozenset(LETTERS + LETTERS.upper() + "\\^!{}_")
 class Tables:
     """A machine as tensors on one device, and the constants of `read` and `compare`."""
 
-    classes: Tensor
-    step: Tensor
-    emit: Tensor
-    accept: Tensor
-    weights: Tensor
-    tens: Tensor
-    fields: Tensor
-    moduli: Tensor
-    powers: Tensor
-    verdicts: Tensor  # [8 * 8] verdict on a response by kind of the gold and verdict on the answer
-    rich: Tensor  # [256] bytes that may make an expression out of figures and marks
+    classes: Array
+    step: Array
+    emit: Array
+    accept: Array
+    weights: Array
+    counts: Array
+    shifts: Array  # [COUNT] where the count of a label's part is in a sum of `counts`
+    tens: Array  # powers of ten, and a zero behind them
+    moduli: Array
+    powers: Array
+    verdicts: Array  # [8 * 8] verdict on a response by kind of the gold and verdict on the answer
+    rich: Array  # [256] bytes that may make an expression out of figures and marks
     width: int
 
     @classmethod
@@ -94,8 +112,9 @@ class Tables:
             emit=torch.tensor(machine.emit, dtype=torch.uint8),
             accept=torch.tensor(machine.accept, dtype=torch.uint8),
             weights=torch.tensor(_weights(), dtype=torch.int64),
-            tens=torch.tensor([10**i for i in range(FIGURES)], dtype=torch.int64),
-            fields=torch.tensor(_FIELDS, dtype=torch.uint8),
+            counts=torch.tensor(_counts(), dtype=torch.int64),
+            shifts=torch.tensor([_PART_OF.get(label, 0) for label in range(L.COUNT)], dtype=torch.int64),
+            tens=torch.tensor([*(10**i for i in range(FIGURES)), 0], dtype=torch.int64),
             moduli=torch.tensor(moduli()),
             powers=torch.tensor(powers(), dtype=torch.float64),
             verdicts=torch.tensor(_verdicts(), dtype=torch.int8),
@@ -104,32 +123,35 @@ class Tables:
         )
 
 
-def read(letters: Tensor, tables: Tables, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Walk the machine down all rows at once.
+def read(letters: Array, tables: Tables, state: Array | None = None) -> tuple[Array, Array]:
+    """Walk the machine down all columns at once.
 
-    letters: [B, T] uint8; state: [B] int32, where to begin. Returns the label of each byte [B, T] uint8 and
+    letters: [T, B] uint8; state: [B] int32, where to begin. Returns the label of each byte [T, B] uint8 and
     the code of each text [B] uint8. One step of the machine is two small operations.
     """
-    rows, size = letters.shape
+    cells = take(tables.classes, letters)
     if state is None:
-        state = torch.zeros(rows, dtype=torch.int32, device=letters.device)
-    columns = letters.t().reshape(-1).int()
-    cells = tables.classes.index_select(0, columns).view(size, rows)
-    if may_look(letters):  # the same with less to allocate
-        state = state.clone()
-        for index in cells.unbind(0):
-            torch.index_select(tables.step, 0, index.add_(state), out=state)
-    else:
-        trail = []
+        state = filled(cells, cells.shape[1:], 0)
+    if isinstance(cells, Tensor):
+        state, trail = state.int(), []
         for classes in cells.unbind(0):
             trail.append(state + classes)
             state = tables.step.index_select(0, trail[-1])
-        cells = torch.cat(trail)
-    found = tables.emit.index_select(0, cells.view(-1)).view(size, rows).t().contiguous()
-    return found, tables.accept.index_select(0, state // tables.width)
+        cells = torch.stack(trail)
+    else:
+        for index in cells:
+            index += state
+            state = tables.step.take(index)
+    return take(tables.emit, cells), take(tables.accept, state // tables.width)
 
 
 @lru_cache(maxsize=8)
 def machine_tables(machine_of: Callable[[], Machine]) -> Tables:
     """Tables of a machine, made once a process: pass the cached function that builds the machine."""
     return Tables.of(machine_of())
+
+
+@lru_cache(maxsize=8)
+def machine_arrays(machine_of: Callable[[], Machine]) -> Tables:
+    """The same as arrays, over the same memory."""
+    return each_tensor(machine_tables(machine_of), numpy.asarray)

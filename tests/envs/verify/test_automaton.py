@@ -26,6 +26,7 @@ from atrl_envs.verify.automaton import (
 from atrl_envs.verify.compaction import squeeze, squeeze_before
 from atrl_envs.verify.grammar import answer_machine
 from atrl_envs.verify.labels import NONE, PART
+from atrl_envs.verify.masks import along
 from atrl_envs.verify.scanner import scanner_machine
 from atrl_envs.verify.walk import machine_tables, read
 
@@ -74,10 +75,10 @@ def test_walk_on_tensors_equals_walk_on_the_host() -> None:
     raw = ["".join(rng.choices(bits, k=rng.randint(1, 5))).encode() for _ in range(300)]
     width = max(map(len, raw))
     letters = torch.tensor([list(row.ljust(width, bytes([END]))) for row in raw], dtype=torch.uint8)
-    found, code = read(letters, tables)
+    found, code = read(letters.t(), tables)
     for i, row in enumerate(raw):
         labels, accepted = machine.read(row)
-        assert found[i, : len(row)].tolist() == labels
+        assert found[: len(row), i].tolist() == labels
         assert int(code[i]) == accepted
 
 
@@ -102,14 +103,14 @@ def test_runs_may_be_shortened(machine_of: Callable[[], Machine]) -> None:
 
 def test_shortened_and_restored() -> None:
     text_ = b"x = 12" + b"3" * 200 + b"     ." + b" " * 30 + b"5"
-    letters = torch.tensor([list(text_.ljust(300, bytes([END])))], dtype=torch.uint8)
+    letters = torch.tensor([list(text_.ljust(300, bytes([END])))], dtype=torch.uint8).t()
     short, home, crowded = squeeze(letters, 96)
     assert home is not None
-    assert bytes(short[0].tolist()).rstrip(bytes([END])) == b"x = 1233  .  5"
+    assert bytes(short[:, 0].tolist()).rstrip(bytes([END])) == b"x = 1233  .  5"
     assert not crowded
-    restored = short.gather(1, home)[0, : len(text_)].tolist()
+    restored = along(short, home)[: len(text_), 0].tolist()
     assert bytes(restored) == text_
-    _, _, crowded = squeeze(torch.full((1, 97), ord("a"), dtype=torch.uint8), 96)
+    _, _, crowded = squeeze(torch.full((97, 1), ord("a"), dtype=torch.uint8), 96)
     assert bool(crowded)
 
 
@@ -117,11 +118,11 @@ def test_shortened_before_a_byte() -> None:
     raw = b"so 123456789 and 987654321"
     letters = torch.tensor(
         [list(raw + b"!?" + bytes([END] * 5)), list(b"7." + bytes([END] * 31))], dtype=torch.uint8
-    )
+    ).t()
     last = torch.tensor([len(raw) - 1, 0])
     short, home = squeeze_before(letters, last, before=9, behind=3)
-    assert bytes(short[0].tolist()) == b" and 9876!?" + bytes([END])
-    assert bytes(short[1].tolist()).strip(bytes([END])) == b"7."
-    assert home[0, : len(raw)].lt(0).sum() == raw.index(b" and")
-    kept = home[0, raw.index(b"9876") : len(raw)]
+    assert bytes(short[:, 0].tolist()) == b" and 9876!?" + bytes([END])
+    assert bytes(short[:, 1].tolist()).strip(bytes([END])) == b"7."
+    assert home[: len(raw), 0].lt(0).sum() == raw.index(b" and")
+    kept = home[raw.index(b"9876") : len(raw), 0]
     assert kept.tolist() == [5, 6, 7, 8, 8, 8, 8, 8, 8]

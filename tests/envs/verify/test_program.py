@@ -30,7 +30,7 @@ from tests.envs.verify.spellings import PieceVocab, batch, split
 
 CHARACTERS = Vocab.characters()
 FAST = settings(max_examples=60, deadline=None)
-PEEKING = ("finder", "masks", "peek", "remainders", "walk")  # modules that ask whether they may look
+PEEKING = ("finder", "peek", "remainders")  # modules that ask whether they may look
 TEXTS = [
     "42", "\\boxed{1/2} so", "#### 1,234\n", "<answer> 7 </answer>", "", "is 42.", "\\boxed{", "x = -3.50",
     "1 1/2", "<think>3</think><answer>\\frac{1}{2}</answer>", "####", "\\boxed{\\frac12}", "9" * 40,
