@@ -155,7 +155,8 @@ def _in_comment(marks: _Marks, position: Tensor) -> Tensor:
 
 def _box(marks: _Marks, inside: Tensor) -> tuple[Tensor, Tensor]:
     """Content of the last balanced box: its first byte (-1 if none) and whether braces hold it, both [B]."""
-    free = ~marks.at(-1, 92)  # an escaped brace is a character of the answer
+    # An escaped brace is a character of the answer; behind the `\\` that breaks a line a brace is a brace.
+    free = ~marks.at(-1, 92) | marks.at(-2, 92)
     opening = (marks.at(0, 123) & free).view(marks.shape)
     closing = (marks.at(0, 125) & free).view(marks.shape) & inside
     step = opening.view(torch.uint8).view(torch.int8) - closing.view(torch.uint8).view(torch.int8)
@@ -202,7 +203,8 @@ def _ends(letters: Tensor, spot: Spot, style: str) -> Tensor | None:
     newline = equals(letters, 10) | equals(letters, 13)
     if style == "gsm8k_hash":
         return newline
-    escaped = torch.nn.functional.pad(equals(letters, 92)[:, :-1], (1, 0))
+    slash = torch.nn.functional.pad(equals(letters, 92), (2, 0))
+    escaped = slash[:, 1:-1] & ~slash[:, :-2]
     step = equals(letters, 123).view(torch.int8) - equals(letters, 125).view(torch.int8)
     depth = (step * ~escaped).cumsum(1, dtype=torch.int32)
     closed = below(depth, 0)

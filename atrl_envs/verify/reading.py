@@ -44,6 +44,9 @@ def judge_alone(answer: Answer, style: str, tables: Tables, gold: Gold) -> Tenso
         # In a bare response figures and marks that are no number are a wrong answer, not an open question.
         rich = tables.rich.index_select(0, letters.view(-1).int()).view(letters.shape)
         wrong = wrong | (rich.sum(1, dtype=torch.int32) == 0)
+        # And a sentence about the answer is not a bare one.
+        mark = letters.gather(1, (left - 1).clamp(min=0).long().unsqueeze(1)).squeeze(1)
+        sound = sound & ((left == 0) | (mark == 61))
     other = torch.where(wrong, int(Verdict.WRONG), int(Verdict.UNDECIDED))
     verdict = torch.where((code == L.NUMBER) & sound, verdict, other)
     undecided = crowded | (extent > WINDOW) | spot.doubt | (answer.lost & ~spot.found)
