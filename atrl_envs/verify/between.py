@@ -229,7 +229,7 @@ def _in_command(state: State, char: str) -> tuple[State, int]:
     if tie == "sign":
         return (State("coin", "sign"), PART) if char == "$" and not detail else (State("bad"), NONE)
     if detail in _CHANGING or (detail in FRACTIONS and tie):
-        return State("bad"), DOUBT if behind else NONE
+        return State("bad") if char == "[" else outside(State("bad"), char)[0], DOUBT if behind else NONE
     if char == "{" and detail:
         after = State("bad") if detail not in _PLAIN or tie == "index" else BEHIND if behind else EDGE
         return after, DOUBT if behind and detail not in _QUIET else NONE

@@ -102,7 +102,8 @@ def _abridged(state: State) -> State:
     if place == "caret" or (place == "slash" and detail):
         return State("odd", "open")
     if place == "command":
-        return outside(state, "=")[0]
+        after, label = outside(state, "=")
+        return State("command", "ln", "alone") if label == DOUBT else after
     if place == "edge" and is_letter(detail[-1:]):
         return (
             State("edge", " k")
@@ -128,6 +129,8 @@ def _wide_digit(state: State) -> tuple[State, int]:
 
 def _other(state: State) -> tuple[State, int]:
     """Any other character beyond ASCII."""
+    if state.place == "command":  # one behind a number, see `_abridged`
+        return outside(state, "=")
     if state.place in OUTSIDE or (state.place == "unit" and state.detail not in UNITS):
         return EDGE, DOUBT if state.place == "edge" and state.detail in SAID else NONE
     return EDGE, ending(tie_of(state))

@@ -272,6 +272,7 @@ def _behind(own: str, char: str) -> tuple[State, int]:
         "—": State("quote"),
         "}": State("closed", "n"),
         ")": State("closed", "n"),
+        "]": State("closed"),
         "\\": State("command", "", "index" if own == "doubt" else "alone"),
         "_": State("index"),
     }
