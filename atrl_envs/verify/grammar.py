@@ -52,7 +52,7 @@ from atrl_envs.verify.labels import (
 DIGITS = "0123456789"
 _BLANK = alt(
     one(" \t\r\n\v\f"),
-    texts("\\,", "\\;", "\\:", "\\!", "\\ ", "\\quad", "\u00a0", "\u2009", "\u202f", "\u3000"),
+    texts("\\,", "\\;", "\\:", "\\!", "\\ ", "\\quad", *"\u00a0\u2009\u202f\u3000\u200b\ufeff"),
 )
 BLANK = alt(_BLANK, text("~"))
 GAP = star(BLANK)

@@ -147,6 +147,7 @@ def _characters(text: str) -> str:
     """Unicode signs as LaTeX, compatibility forms (full-width digits, vulgar fractions) as plain ones."""
     if text.isascii():
         return text
+    text = re.sub("[\u200b\u200e\u200f\u2060\ufeff]", " ", text)  # not to be seen
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
     text = re.sub("[₀-₉]+", lambda match: f"_{{{match[0].translate(_LOWERED)}}}", text)
     text = _VULGAR.sub(_vulgar, text)

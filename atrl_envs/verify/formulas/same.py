@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from atrl_envs.verify import vocabulary
 from atrl_envs.verify.formulas.equality import digits_for, same_value
 from atrl_envs.verify.formulas.formula import Unreadable, evaluated
 from atrl_envs.verify.formulas.guards import Refused
@@ -42,8 +43,10 @@ from atrl_envs.verify.formulas.units import DEGREE, PERCENT, split_unit
 MOST_ITEMS = 24
 _SIGNS = {*NAMED_SETS, r"\ldots", r"\cdots", r"\dots", "..."}  # golds that say something without letters
 _COMMAND = re.compile(r"\\[A-Za-z]+")
-_CHOICE = re.compile(r"(?:\\text\{\s*)?\(?(?P<letter>[A-J])(?:\)|[.:](?!\d))\s*\}?(?P<rest>.*)", re.DOTALL)
-_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|\bor\b")
+_CHOICE = re.compile(
+    r"(?:\\text\{\s*)?\(?(?P<letter>[A-J])(?:\)|[.:](?!\d))(?![A-Za-z])\s*\}?(?P<rest>.*)", re.DOTALL
+)
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
 _NAMED_VALUE = re.compile(r"\s*(?P<name>[A-Za-z](?:_\{?\w\}?)?)\s*=(?P<value>[^=]*)")
 
 
@@ -144,7 +147,10 @@ def _choice(text: str) -> str | None:
     if len(text) == 1:
         return text if "A" <= text <= "J" else None
     match = _CHOICE.fullmatch(text)
-    return match["letter"] if match and not _OTHER_CHOICE.search(match["rest"]) else None
+    if match is None or _OTHER_CHOICE.search(match["rest"]):
+        return None
+    hedged = vocabulary.NOT_NAMES.intersection(re.findall("[a-z]+", match["rest"].lower()))
+    return None if hedged else match["letter"]
 
 
 def _as_pairs(form: Shape) -> str | None:

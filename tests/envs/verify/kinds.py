@@ -106,7 +106,9 @@ TEXTS = [
     (r"42 \vee 43", "42", W), ("40-45", "42", W), (r"42 \pm 1", "42", W), ("__import__('os').getcwd()", "1", W),
     ("inf", "10", W), (r"\frac{}{}", "0", W), (r"\frac{1}{1-1}", "1", W), ("}{", "1", W), ("(C) 10", "C", C),
     (r"\textbf{(C)}~10", "C", C), ("C: 10", "C", C), ("C", r"\textbf{(C)} 10", C), ("(B) 10", "C", W),
-    ("(C) 10 or (B) 5", "C", W), ("(A)(B)", "A", W), ("C.5", "C", W), (r"3:30 \text{ PM}", "3:30 p.m.", C),
+    ("(C) 10 or (B) 5", "C", W),
+    ("(C) is wrong", "C", W), ("(C)not", "C", W), ("(C) ten", "C", C), ("(A)(B)", "A", W), ("C.5", "C", W),
+    (r"3:30 \text{ PM}", "3:30 p.m.", C),
     (r"\text{The answer is }2\pi", r"2\pi", C), (r"The final answer is $\frac{\pi}{2}$.", r"\pi/2", C),
     (r"\text{The answer is 42.}", "42", C), ("0x2A", "0", W), ("₄₂", "42", W), ("~42", "42", W),
 ]  # fmt: skip
@@ -114,7 +116,7 @@ TEXTS = [
 _42 = [
     "42.", " 42\n", "$42$", r"\(42\)", r"\boxed{42}", r"\text{42}", "**42**", "{{42}}", "42\\\\", r"\;42\,",
     r"\left(42\right)", r"\mathbf{42}", "42 .", r"\displaystyle 42", "42 apples", "\\$42", "x = 42", "42~",
-    "４２",
+    "４２", "\u200b42", "42\u200b", "\ufeff42",
 ]  # fmt: skip
 DECORATED = [(text, "42", C) for text in _42]
 
