@@ -110,7 +110,7 @@ TEXTS = [
     ("(C) is wrong", "C", W), ("(C)not", "C", W), ("(C) ten", "C", C), ("(A)(B)", "A", W), ("C.5", "C", W),
     (r"3:30 \text{ PM}", "3:30 p.m.", C),
     (r"\text{The answer is }2\pi", r"2\pi", C), (r"The final answer is $\frac{\pi}{2}$.", r"\pi/2", C),
-    (r"\text{The answer is 42.}", "42", C), ("0x2A", "0", W), ("₄₂", "42", W), ("~42", "42", W),
+    (r"\text{The answer is 42.}", "42", C), ("0x2A", "0", W), ("₄₂", "42", W), ("~42", "42", W), ("~~42~~", "42", W),
 ]  # fmt: skip
 
 _42 = [
