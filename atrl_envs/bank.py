@@ -26,6 +26,8 @@ from atrl_envs.vocab import SpellingError, Vocab
 
 DRAWN_SIZE = {"train": 10_000, "test": 1_000}
 TEST_FRACTION = 0.1
+THINK = "<think>"
+_TAIL = 16  # tokens at the end of a prompt among which a `<think>` is looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,9 @@ class ProblemBank:
             texts = [chat_prompt(vocab, text, system) for text in texts]
         prompts = _spell(vocab, "prompt", texts, problems)
         _spell(vocab, "answer", [p.answer for p in problems], problems)
-        responses = [p.gold_response(style) for p in problems]
+        # Where the prompt has begun the reasoning, an answer stands behind its end.
+        ends = ["</think>" if style != "plain" and text.rstrip().endswith(THINK) else "" for text in texts]
+        responses = [end + p.gold_response(style) for end, p in zip(ends, problems, strict=True)]
         _spell(vocab, "response", responses, problems)
         answers = [p.answer for p in problems]
         tokens, lengths = _pad(prompts, vocab.pad_id, max_prompt_length, problems)
@@ -111,6 +115,28 @@ class ProblemBank:
     def data_of(self, problem: int) -> Any:
         """What the task keeps for host scorers of this problem, or None."""
         return self.problem_data[problem] if self.problem_data else None
+
+    def begun_reasoning(self) -> Tensor | None:
+        """[M] int64: tokens at the end of each prompt that hold the `<think>` with which the response's reasoning has
+        begun, 0 where it has not; None where no prompt ends so, as only some chat templates do.
+        """
+        if not any(self.begins_reasoning(problem) for problem in range(len(self))):
+            return None
+        known: dict[tuple[int, ...], int] = {}
+        rows, lengths = self.prompts.cpu(), self.prompt_length.tolist()
+        counts = []
+        for problem, length in enumerate(lengths):
+            tail = tuple(rows[problem, max(0, length - _TAIL) : length].tolist())
+            if tail not in known:
+                known[tail] = next(
+                    (k for k in range(1, len(tail) + 1) if THINK in self.vocab.decode(tail[-k:])), 0
+                )
+            counts.append(known[tail] if self.begins_reasoning(problem) else 0)
+        return torch.tensor(counts, device=self.prompts.device)
+
+    def begins_reasoning(self, problem: int) -> bool:
+        """Whether the prompt ends in `<think>`."""
+        return self.prompt_texts[problem].rstrip().endswith(THINK)
 
     @property
     def answers(self) -> Any:

@@ -18,7 +18,7 @@ import torch
 from tensordict import TensorDict
 
 from atrl_envs import keys
-from atrl_envs.bank import ProblemBank
+from atrl_envs.bank import THINK, ProblemBank
 from atrl_envs.host.texts import TextReward
 from atrl_envs.rewards import CORRECTNESS, Rewards
 from atrl_envs.verify.verdict import Verdict
@@ -77,7 +77,8 @@ class OpenCases:
         completion, answer = bank.vocab.decode(ids), bank.answer_texts[problem]
         jobs: list[tuple[str, int, Any, tuple[Any, ...]]] = []
         if self.fallback and by_host and verdict == int(Verdict.UNDECIDED):
-            function, args = bank.verifier.host_job(completion, answer, bank.data_of(problem))
+            begun = THINK if bank.begins_reasoning(problem) and bank.style != "plain" else ""
+            function, args = bank.verifier.host_job(begun + completion, answer, bank.data_of(problem))
             jobs.append(("verdicts", _VERDICT, function, args))
         for place in self.rewards.on_texts:
             columns = {

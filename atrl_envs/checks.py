@@ -194,7 +194,7 @@ def _corrupted(maker: EnvMaker, banks: dict[str, ProblemBank], sample: int) -> s
 def _corrupt_response(task: Task, bank: ProblemBank, problem: int) -> str:
     """The gold response with a wrong answer in place of the last right one; where it has none, the wrong one alone."""
     answer, wrong = bank.answer_texts[problem], task.corrupt(bank.answer_texts[problem])
-    before, found, after = bank.response_texts[problem].rpartition(answer)
+    before, found, after = bank.response_texts[problem].rpartition(answer) if answer else ("", "", "")
     return before + wrong + after if found else styled_answer(wrong, bank.style)
 
 

@@ -91,6 +91,9 @@ class Judge:
         # An accelerator is waited for once a step, but only where the host has a part.
         self.uses_host = self.fallback != "never" or bool(rewards.on_texts)
         self._spelling = Spelling.of(bank.vocab)
+        self._begun = bank.begun_reasoning()
+        # Where the whole response is the answer there is no reasoning to leave out.
+        self._reasons = getattr(bank.verifier, "style", "plain") != "plain"
 
     def __call__(
         self, tokens: Tensor, start: Tensor, length: Tensor, problem: Tensor, ended: Tensor
@@ -98,10 +101,12 @@ class Judge:
         """tokens [B, S]; start, length, problem [B] int64; ended [B] bool: the rows that may go to the host."""
         bank = self.bank
         answers = bank.answers[problem]
-        verdict = bank.verifier(tokens, start, answers, end=length).to(torch.int8)
+        begun = torch.zeros_like(start) if self._begun is None else self._begun.to(start.device)[problem]
+        judged_from = start - begun if self._reasons else start
+        verdict = bank.verifier(tokens, judged_from, answers, end=length).to(torch.int8)
         view = view_of(problem, bank.difficulty[problem], start, length, verdict)
         spelling = self._spelling_on(tokens.device)
-        responses = Responses(tokens, start, length, verdict, view, spelling, self.max_new_tokens)
+        responses = Responses(tokens, start, length, verdict, view, spelling, self.max_new_tokens, begun)
         scored = verdict != int(Verdict.INVALID_GOLD)
         parts = torch.where(scored.unsqueeze(1), self.rewards.parts(responses), 0.0)
         ticket = torch.full_like(start, NO_TICKET)

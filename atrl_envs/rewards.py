@@ -35,6 +35,7 @@ class Responses:
     tokens [B, S] int64: prompt, response, padding; start, length [B] int64: where the response begins and ends (its
     EOS included); verdict [B] int8; problem: TensorDict [B] of problem (the bank's row), difficulty, prompt_length,
     length and verdict. spelling: how tokens become bytes. max_new_tokens: the env's limit.
+    begun: [B], tokens at the end of the prompt that hold the `<think>` of the response, see `ProblemBank`.
     """
 
     tokens: Tensor
@@ -44,6 +45,7 @@ class Responses:
     problem: TensorDict
     spelling: Spelling
     max_new_tokens: int
+    begun: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 score = well_formed(responses)           # [B] float32: 1 or 0
 
 Each tag stands exactly once, in this order; between them, before and behind there are only blanks, and neither part is
-empty. Repeated, nested, mismatched or unfinished tags score 0.
+empty. Repeated, nested, mismatched or unfinished tags score 0. A `<think>` that ends the prompt is the response's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _BLANKS = (32, 9, 10, 13)
 
 def well_formed(responses: Responses) -> Tensor:
     """[B] float32."""
-    text = responses.spelling.text(responses.tokens, responses.start, responses.length)
+    start = responses.start if responses.begun is None else responses.start - responses.begun
+    text = responses.spelling.text(responses.tokens, start, responses.length)
     data = text.data
     solid = torch.ones_like(data, dtype=torch.bool)
     for blank in _BLANKS:

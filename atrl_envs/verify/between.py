@@ -22,13 +22,14 @@ from atrl_envs.verify.running import (
 
 # What is said behind a number; each begins with the blank, and ends where the letters do.
 SAID = frozenset(f" {word}" for word in vocabulary.CHANGES_BEHIND)
-SIGNS = frozenset({"minus", "negative"})
+SIGNS = vocabulary.SIGNS | vocabulary.FUNCTIONS
 _BEGUN = frozenset(word[:size] for word in SAID | SIGNS for size in range(1, len(word)))
 # Commands that change nothing: behind a number they are decoration, and so are their braces around one.
 _PLAIN = frozenset("text mbox hbox textrm textit textbf mathrm mathbf mathit boxed fbox".split())
 _QUIET = _PLAIN | frozenset("right quad qquad degree end displaystyle qed square blacksquare".split())
 _NUMERIC = frozenset(word[:size] for word in FRACTIONS + TIMES for size in range(1, len(word) + 1))
-_OTHERS = frozenset(word[:size] for word in _QUIET | {"pm", "mp"} for size in range(1, len(word) + 1))
+_CHANGING = vocabulary.FUNCTIONS | {"pm", "mp", "choose", "minus", "textminus"}  # commands before a number
+_OTHERS = frozenset(word[:size] for word in _QUIET | _CHANGING for size in range(1, len(word) + 1))
 
 
 def outside(state: State, char: str) -> tuple[State, int]:
@@ -60,6 +61,8 @@ def outside(state: State, char: str) -> tuple[State, int]:
         return state, NONE
     if (char == "{" and place == "closed") or (char in "$-" and place == "coin" and state.detail):
         return State("bad"), NONE
+    if char == "\\" and place == "coin" and state.detail:
+        return State("command", "", "sign"), PART
     return _anywhere(state, char)
 
 
@@ -84,6 +87,8 @@ def _anywhere(state: State, char: str) -> tuple[State, int]:
         return State("index", "up" if char == "^" else ""), NONE
     if char in "-/±√":
         return State("bad"), NONE
+    if char == "—":  # a dash, unless a number follows at once
+        return State("quote"), NONE
     if char == "½":
         return State("odd"), PART
     return (State("closed") if char in "})" else EDGE), NONE
@@ -95,7 +100,9 @@ def _first_digit(state: State, char: str) -> tuple[State, int]:
         return State("glued", detail + char, tie), PART
     if place in ("word", "index", "x", "glued") or (place == "dot" and detail == "word"):
         return State("index" if place == "index" else "word", "digit"), DOUBT if tie == "factor" else NONE
-    if place in ("bad", "command", "stars", "dash", "quote") or (place == "dot" and detail):
+    if place in ("bad", "command", "dash", "quote") or (place == "dot" and detail):
+        return State("odd"), PART
+    if place == "stars" and not detail:
         return State("odd"), PART
     if place == "edge" and is_letter(detail[-1:]):
         return State("word", "digit"), DOUBT if detail in SAID else NONE
@@ -145,7 +152,7 @@ def _behind_blank(state: State, char: str) -> tuple[State, int] | None:
         # Behind a backslash ties that allow the same are one.
         ties = {"whole": "two", "group": "decimal", "decimal+": "decimal"}
         return State("command", "", ties.get(tie, tie) or "alone"), PART
-    if char in "^!+*×·/÷±√π_½":
+    if char in "^!+*×·/÷±√π_½万":
         return outside(State("bad") if char in "*×·/÷±√" else EDGE, char)[0], DOUBT
     return None
 
@@ -190,11 +197,13 @@ def _behind_mark(state: State, char: str) -> tuple[State, int]:
     if place == "times":
         if char == " ":
             return state, PART
-        if char == "*" and detail == "star":
-            return State("stars"), NONE
+        if char == "*":
+            return State("stars", "" if detail == "star" else "apart"), NONE if detail == "star" else DOUBT
         after, label = outside(EDGE, char)
         # A star right behind a number may end italics.
         return after, label if char in "-.$" or (detail == "star" and char in ",;:!?)]\"'\n\r") else DOUBT
+    if place == "stars" and detail:  # `2 ** 3` is a power, in `2 **3**` bold begins
+        return (State("bad"), NONE) if char in BLANKS else outside(EDGE, char)
     if is_letter(char) and place != "quote":
         return State("word"), DOUBT
     if char == "." and place == "dash":
@@ -219,8 +228,8 @@ def _in_command(state: State, char: str) -> tuple[State, int]:
         return State("command", "other", "sign" if tie == "sign" else ""), DOUBT if behind else NONE
     if tie == "sign":
         return (State("coin", "sign"), PART) if char == "$" and not detail else (State("bad"), NONE)
-    if detail in ("pm", "mp") or (detail in FRACTIONS and tie):
-        return State("bad"), DOUBT if behind else NONE
+    if detail in _CHANGING or (detail in FRACTIONS and tie):
+        return State("bad") if char == "[" else outside(State("bad"), char)[0], DOUBT if behind else NONE
     if char == "{" and detail:
         after = State("bad") if detail not in _PLAIN or tie == "index" else BEHIND if behind else EDGE
         return after, DOUBT if behind and detail not in _QUIET else NONE

@@ -174,7 +174,8 @@ def _in_comment(marks: _Marks, position: Tensor) -> Tensor:
 
 def _box(marks: _Marks, inside: Tensor) -> tuple[Tensor, Tensor]:
     """Content of the last balanced box: its first byte (-1 if none) and whether braces hold it, both [B]."""
-    free = ~marks.at(-1, 92)  # an escaped brace is a character of the answer
+    # An escaped brace is a character of the answer; behind the `\\` that breaks a line a brace is a brace.
+    free = ~marks.at(-1, 92) | marks.at(-2, 92)
     opening = (marks.at(0, 123) & free).view(marks.shape)
     closing = (marks.at(0, 125) & free).view(marks.shape) & inside
     step = opening.view(torch.uint8).view(torch.int8) - closing.view(torch.uint8).view(torch.int8)
@@ -222,6 +223,7 @@ def _ends(letters: Array, spot: Spot, style: str) -> Array | None:
     opening, closing, escape = equals(letters, 123), equals(letters, 125), equals(letters, 92)
     if not surely_none(escape):
         free = ~escape[:, :-1]
+        free[:, 1:] |= escape[:, :-2]
         opening[:, 1:] &= free
         closing[:, 1:] &= free
     closed = below(depth(opening, closing), 0)

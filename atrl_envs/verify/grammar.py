@@ -50,26 +50,27 @@ from atrl_envs.verify.labels import (
 )
 
 DIGITS = "0123456789"
-BLANK = alt(
+_BLANK = alt(
     one(" \t\r\n\v\f"),
-    texts("\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad", "\u00a0", "\u2009", "\u202f", "\u3000"),
+    texts("\\,", "\\;", "\\:", "\\!", "\\ ", "\\quad", *"\u00a0\u2009\u202f\u3000\u200b\ufeff"),
 )
+BLANK = alt(_BLANK, text("~"))
 GAP = star(BLANK)
-CURRENCY = texts("$", "\\$", "€", "£", "¥", "\\pounds", "\\euro")
+CURRENCY = texts(*"$€£¥￥₹", "\\$", "US$", "US\\$", "\\pounds", "\\euro", "\\textdollar")
 OPEN = alt(
-    texts("{", "\\boxed{", "\\fbox{", "\\text{", "\\textbf{", "\\mathbf{", "\\mathrm{", label=BRACE_OPEN),
+    texts("{", *(f"\\{name}{{" for name in vocabulary.FRAMES), label=BRACE_OPEN),
     texts("(", "\\left(", label=PAREN_OPEN),
     texts("\\(", "\\[", label=MATH_OPEN),
-    text("**", BOLD),
+    texts("**", '"', "`", label=BOLD),
     text("\\displaystyle"),
 )
 CLOSE = alt(
     text("}", BRACE_CLOSE),
     texts(")", "\\right)", label=PAREN_CLOSE),
     texts("\\)", "\\]", label=MATH_CLOSE),
-    text("**", BOLD),
+    texts("**", '"', "`", label=BOLD),
 )
-HEAD = star(alt(BLANK, OPEN, CURRENCY))
+HEAD = star(alt(_BLANK, OPEN, CURRENCY))  # `~18` is about 18
 
 
 def digits(label: int) -> Expression:
@@ -98,7 +99,7 @@ def _decimal() -> Expression:
     commas = [_grouped(text(","), WHOLE), _grouped(text("{,}"), WHOLE)]
     commas.append(_grouped(seq(text(",\\!"), opt(text(" "))), WHOLE))
     # A mixed number begins like a number with blanks between its groups, so both label the second run alike.
-    blanks = [_grouped(text(blank), OVER) for blank in (" ", "\\,", "\\ ", "\u00a0", "\u2009", "\u202f")]
+    blanks = [_grouped(text(blank), OVER) for blank in (" ", "~", "\\,", "\\ ", "\u00a0", "\u2009", "\u202f")]
     integer = alt(plus(wide(WHOLE)), *commas, *blanks)
     point = alt(text("."), text("．"))
     return alt(seq(integer, opt(seq(point, star(wide(DECIMALS))))), seq(point, plus(wide(DECIMALS))))
@@ -143,27 +144,41 @@ def _tail() -> Expression:
     )
     inside = seq(GAP, open_text, GAP)
     stroke = seq(GAP, text("/"), GAP, opt(seq(open_text, GAP)))
-    raised = opt(alt(power, seq(opt(text(".")), GAP, text("}", BRACE_CLOSE), opt(power))))
-    letter = seq(one(vocabulary.LETTER_UNITS, WORD), raised)
+    raised = opt(alt(power, text("."), seq(opt(text(".")), GAP, text("}", BRACE_CLOSE), opt(power))))
+    letter = seq(alt(one(vocabulary.LETTER_UNITS, WORD), texts("a.m", "p.m", label=WORD)), raised)
     # One list of words for all places where a word may stand: each copy of it would multiply the states.
-    word = seq(words(vocabulary.NOT_UNITS, vocabulary.SHORT_UNITS, label=WORD), raised)
-    unit = alt(seq(alt(plus(BLANK), inside, stroke), word), seq(alt(plus(BLANK), inside), letter))
+    word = seq(words(vocabulary.NOT_UNITS, vocabulary.SHORT_UNITS | {"of"}, label=WORD), raised)
+    article = opt(seq(texts("a", "an"), plus(BLANK)))
+    unit = alt(seq(alt(plus(BLANK), inside, stroke), article, word), seq(alt(plus(BLANK), inside), letter))
     per = star(seq(stroke, letter))
     glued = alt(
         seq(words((), vocabulary.SHORT_UNITS, least=0, label=WORD), opt(power)),
         seq(one("m", WORD), power),
     )
-    degree = seq(texts("°", "º", "^\\circ", "^{\\circ}", "^∘", "^{∘}", "\\degree"), opt(one("cfCF")))
+    scale = seq(GAP, opt(seq(open_text, GAP)), one("cfCF"), opt(seq(GAP, text("}", BRACE_CLOSE))))
+    degree = seq(texts("°", "º", "^\\circ", "^{\\circ}", "^∘", "^{∘}", "\\degree"), opt(scale))
     percent = alt(
         texts("%", "\\%", label=PERCENT),
-        seq(alt(plus(BLANK), inside), text("percent", PERCENT), opt(seq(GAP, text("}", BRACE_CLOSE)))),
+        seq(
+            alt(plus(BLANK), inside),
+            texts("percent", "percentage", "pct", label=PERCENT),
+            opt(seq(GAP, text("}", BRACE_CLOSE))),
+        ),
     )
-    item = alt(BLANK, CLOSE, CURRENCY, percent, seq(opt(inside), degree), seq(unit, per))
+    item = alt(
+        BLANK,
+        texts("\\\\", "¢", "\\cent"),
+        CLOSE,
+        CURRENCY,
+        percent,
+        seq(opt(inside), degree),
+        seq(unit, per),
+    )
     return seq(opt(seq(glued, per)), star(item), opt(seq(text("."), star(alt(BLANK, CLOSE, CURRENCY)))))
 
 
 def _left_side() -> Expression:
-    """`x =`, `f(2) =`, `total cost =`, or a calculation with figures: `6*7 =`."""
+    """`x =`, `f(2) =`, `m + n =`, `total cost:`, `the answer is`, or a calculation with figures: `6*7 =`."""
     run = plus(one(LETTERS + LETTERS.upper()))
     word = words(vocabulary.NOT_NAMES, least=1)
     inside = seq(texts("\\text{", "\\mathrm{", label=BRACE_OPEN), star(BLANK))
@@ -172,9 +187,20 @@ def _left_side() -> Expression:
     index = seq(text("_"), alt(one(DIGITS), run, seq(text("{"), alt(digits(0), run), text("}"))))
     argument = seq(text("(", PAREN_OPEN), alt(digits(0), run), text(")", PAREN_CLOSE))
     closed = opt(seq(GAP, text("}", BRACE_CLOSE)))
-    named = seq(name, closed, opt(index), opt(argument), GAP, text("=", EQUALS), HEAD)
-    quiet = alt(one(DIGITS + ".,"), BLANK, CURRENCY, text("(", PAREN_OPEN), text(")", PAREN_CLOSE))
+    letter = one(LETTERS + LETTERS.upper())
+    names = seq(letter, plus(seq(GAP, text("+"), GAP, letter)))
+    equal = seq(
+        alt(seq(name, closed, opt(index), opt(text("'")), opt(argument)), names), GAP, text("=", EQUALS)
+    )
+    the = seq(opt(text("the ")), opt(texts("final ", "correct ")))
+    told = seq(opt(inside), the, texts("answer is", "answer is:", label=EQUALS), closed)
+    long_word = words(vocabulary.NOT_NAMES, least=3)
+    headed = seq(opt(inside), long_word, star(seq(plus(BLANK), word)), GAP, text(":", EQUALS), closed)
+    named = seq(alt(equal, told, headed), HEAD)
+    quiet = alt(one(DIGITS + ".,%"), BLANK, CURRENCY, text("(", PAREN_OPEN), text(")", PAREN_CLOSE))
     operator = texts("+", "-", "*", "/", "−", "×", "÷", "·", "\\times", "\\cdot", "\\div")
+    # `3 x 6` is a product, `3 x` is not.
+    operator = alt(operator, seq(text("x"), GAP, star(CURRENCY), one(DIGITS)))
     begin = seq(opt(sign(0)), star(text("(", PAREN_OPEN)), one(DIGITS))
     reckoning = seq(begin, star(quiet), operator, star(alt(quiet, operator)), text("=", EQUALS), HEAD)
     return seq(opt(named), star(reckoning))

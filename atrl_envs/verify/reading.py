@@ -45,7 +45,10 @@ def judge_alone(answer: Answer, style: str, tables: Tables, gold: Gold) -> Array
     named = equals(found, L.EQUALS)
     if not surely_none(named):
         place = steps(1, len(found) + 1, found)[:, None]
-        found = found * (place > highest(named * place))
+        left = highest(named * place)
+        found = found * (place > left)
+        if style == "plain":  # a sentence about the answer is not a bare one
+            sound = sound & ((left == 0) | equals(pick_down(letters, at_least(left - 1, 0)), 61))
     verdict = compare(found, letters, gold, tables)
     wrong = code == L.LIST
     if style == "plain":

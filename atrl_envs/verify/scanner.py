@@ -31,11 +31,12 @@ from atrl_envs.verify.within import inside
 
 CUT = State("word", "cut")  # in the middle of a text whose beginning is not in sight
 
-# What characters of several bytes stand for; "0" is any digit, "½" any number in one character.
+# What characters of several bytes stand for; "0" is any digit, "½" any number in one character, "" nothing to be seen.
 _ALIKE = {
-    "-": "−–－", "±": "±", "^": "²³¹⁰⁴⁵⁶⁷⁸⁹⁻ⁿ", "_": "₀₁₂₃₄₅₆₇₈₉", "×": "×∗", "·": "·⋅∙", "÷": "÷", "√": "√∛",
-    " ": "\u00a0\u2009\u202f", "'": "’′", "0": "０１２３４５６７８９",
-    "½": "½¼¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹", "π": "".join(map(chr, range(0x391, 0x3CA))),
+    "-": "−–－‐‑‒", "—": "—―", "±": "±", "/": "⁄∕", ".": "．", ",": "，", ":": "：∶", "$": "€£¥₹", "°": "°º",
+    "^": "²³¹⁰⁴⁵⁶⁷⁸⁹⁻ⁿ", "_": "₀₁₂₃₄₅₆₇₈₉", "×": "×∗", "·": "·⋅∙", "÷": "÷", "√": "√∛",
+    " ": "\u00a0\u2009\u202f", "'": "’′", "0": "０１２３４５６７８９", "万": "万亿", "": "\u200b\u200e\u200f",
+    "½": "½¼¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞‰‱٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹", "π": "".join(map(chr, range(0x391, 0x3CA))),
 }  # fmt: skip
 _MARKS = {char.encode().hex(): mark for mark, chars in _ALIKE.items() for char in chars}
 _MARK_PREFIXES = frozenset(mark[:size] for mark in _MARKS for size in range(2, len(mark), 2))
@@ -67,8 +68,7 @@ def _beyond(state: State, seen: str) -> list[tuple[Reading, int]]:
     """What each of the 128 bytes beyond ASCII leads to, behind `seen` of its character, in hexadecimal."""
     after, label = _other(state)
     row: list[tuple[Reading, int]] = [((after, ""), label)] * 0x80
-    tied = state.place in _HELD or (state.place == "edge" and state.tie)
-    held = PART if tied or state.place not in OUTSIDE else NONE
+    held = PART if _may_be_held(state) or state.place not in OUTSIDE else NONE
     for byte in range(0x80):
         now = f"{seen}{0x80 + byte:02x}"
         if now in _MARK_PREFIXES:
@@ -79,8 +79,15 @@ def _beyond(state: State, seen: str) -> list[tuple[Reading, int]]:
     return row
 
 
+def _may_be_held(state: State) -> bool:
+    """Whether what stands here may belong to the number that begins behind it."""
+    return state.place in _HELD or (state.place == "edge" and bool(state.tie))
+
+
 def _mark(state: State, char: str) -> tuple[State, int]:
-    return _wide_digit(state) if char == "0" else _step_char(state, char)
+    if char == "" and state.place in OUTSIDE:
+        return state, PART if _may_be_held(state) else NONE
+    return _wide_digit(state) if char == "0" else _step_char(state, char or "½")
 
 
 def _step_char(state: State, char: str) -> tuple[State, int]:
@@ -95,7 +102,8 @@ def _abridged(state: State) -> State:
     if place == "caret" or (place == "slash" and detail):
         return State("odd", "open")
     if place == "command":
-        return outside(state, "=")[0]
+        after, label = outside(state, "=")
+        return State("command", "ln", "alone") if label == DOUBT else after
     if place == "edge" and is_letter(detail[-1:]):
         return (
             State("edge", " k")
@@ -121,6 +129,8 @@ def _wide_digit(state: State) -> tuple[State, int]:
 
 def _other(state: State) -> tuple[State, int]:
     """Any other character beyond ASCII."""
+    if state.place == "command":  # one behind a number, see `_abridged`
+        return outside(state, "=")
     if state.place in OUTSIDE or (state.place == "unit" and state.detail not in UNITS):
         return EDGE, DOUBT if state.place == "edge" and state.detail in SAID else NONE
     return EDGE, ending(tie_of(state))

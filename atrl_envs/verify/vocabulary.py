@@ -10,6 +10,7 @@ SHORT_UNITS = frozenset(
     "mm cm dm km nm um mg kg ml cl dl lb lbs oz ft yd mi in hr hrs min mins sec secs ms mph kph km hz khz "
     "kw kwh wh mb gb kb tb rad deg sq cc am pm day days cents usd eur gbp".split()
 )
+FRAMES = tuple("boxed fbox text textbf textit texttt mathbf mathrm mathit boldsymbol bm".split())
 LETTER_UNITS = "msghlSGHL"  # not M: `5 M` is five million
 
 _HEDGES = (
@@ -22,7 +23,7 @@ _HEDGES = (
 )
 _OPERATIONS = (
     "times divided multiplied by squared cubed square cube root roots sqrt power powers raised mod modulo "
-    "modulus remainder factorial choose base percent percentage percentages negative log ln exp sin cos "
+    "modulus remainder factorial choose base percent pct percentage percentages negative log ln exp sin cos "
     "tan cot sec csc arcsin arccos arctan max lim gcd lcm sum infinity infinite inf infty nan pi inverse reciprocal "
     "negated exponent binary octal decimal hex hexadecimal point"
 )
@@ -51,6 +52,9 @@ CHANGES_BEHIND = frozenset(
     "sixths sevenths eighths ninths tenth tenths hundredth hundredths thousandth thousandths millionths squared "
     "cubed factorial point binary octal hex hexadecimal permille ppm ppb milli micro nano or".split()
 ) | {"and a half", "and a quarter", "and a third", "and one half", "and two thirds", "and three quarters"}
+# What is said before a number and makes another of it.
+SIGNS = frozenset({"minus", "negative"})
+FUNCTIONS = frozenset("sqrt log ln lg exp sin cos tan cot sec csc".split())
 GREEK = tuple("alpha beta gamma delta epsilon theta lambda mu rho sigma phi varphi psi omega pi tau".split())
 NOT_UNITS = frozenset(f"{_HEDGES} {_OPERATIONS} {_AMOUNTS} {_SYMBOLS}".split()) - {"square", "sec", "sum"}
 NOT_NAMES = frozenset(_HEDGES.split()) - {"between", "from", "to", "both", "above", "below"}

@@ -138,6 +138,8 @@ def _behind_digits(state: State, char: str, own: str) -> tuple[State, int] | Non
         return State("percent", "", before), PERCENT
     if char == "^":
         return State("caret", "", before), PART
+    if char == "°":
+        return State("degree", "", before), PART
     if char == " ":
         return State("edge", " ", own), ending(own, joint=True)
     if own in POWERS:
@@ -243,7 +245,7 @@ def _leave(state: State, char: str, own: str) -> tuple[State, int]:
             after, label = outside(State("word"), char)
             return after, DOUBT if tie == "factor" else label
         return (State("index", "unit"), ending(own)) if char == "^" else _behind(own, char)
-    if char in "!:½π" or char in _OPEN or (place in ("point", "stop") and char == "."):
+    if char in "!:½π万" or char in _OPEN or (place in ("point", "stop") and char == "."):
         return State("odd", "open" if char in _OPEN else ""), PART
     if own != "doubt":
         if char == "\\":
@@ -267,8 +269,10 @@ def _behind(own: str, char: str) -> tuple[State, int]:
     after = {
         "-": State("dash"),
         "'": State("quote"),
+        "—": State("quote"),
         "}": State("closed", "n"),
         ")": State("closed", "n"),
+        "]": State("closed"),
         "\\": State("command", "", "index" if own == "doubt" else "alone"),
         "_": State("index"),
     }

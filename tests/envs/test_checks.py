@@ -25,6 +25,11 @@ class Base(Task):
         return Problem(f"{n}=", str(n))
 
 
+class Empty(Base):
+    def state(self, n: int) -> Problem:
+        return Problem(f"{n}=", "", response="5")
+
+
 class WrongResponse(Base):
     def state(self, n: int) -> Problem:
         return Problem(f"{n}=", str(n), response=str(n + 1))
@@ -61,7 +66,7 @@ class Crowded(Base):
         return Problem("1=", "1")
 
 
-for _task in (Base, WrongResponse, Impure, Unspeakable, Generous, Crowded):
+for _task in (Base, Empty, WrongResponse, Impure, Unspeakable, Generous, Crowded):
     atrl_envs.register(f"check/{_task.__name__}-v0", _task, max_new_tokens=8)
 
 
@@ -89,6 +94,12 @@ def test_each_mistake_has_its_name(name: str, failed: str, message: str) -> None
     assert failed in [result.name for result in report.failures]
     with pytest.raises(TaskCheckError, match=message):
         report.raise_if_failed()
+
+
+def test_an_empty_answer_fails_as_a_gold_and_nowhere_else() -> None:
+    report = check_task("check/Empty-v0", sample=16, bank_size=50)
+    (failure,) = report.failures
+    assert failure.name == "gold" and "INVALID_GOLD" in failure.detail
 
 
 def test_a_gold_response_that_does_not_fit_is_named() -> None:

@@ -13,7 +13,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import atrl_envs
-from atrl_envs import keys, rewards
+from atrl_envs import Problem, Task, keys, rewards
+from atrl_envs.bank import ProblemBank
+from atrl_envs.judge import Judge
 from atrl_envs.rewards import Responses, Reward, Rewards, compose, view_of
 from atrl_envs.verify import Verdict
 from atrl_envs.verify.text import Spelling
@@ -96,6 +98,42 @@ def reads_well(text: str) -> float:
 def test_format_by_hand(text: str, score: int) -> None:
     assert value(rewards.format(), responses([text])) == [score]
     assert reads_well(text) == score
+
+
+class Reasoning(Task):
+    """Prompts like those of a chat template that begins the reasoning itself."""
+
+    style = "boxed"
+
+    def problems(self) -> list[Problem]:
+        return [Problem("1+1=<think>\n", "2", split="train"), Problem("2+2=", "4", split="train")]
+
+
+def test_a_think_tag_that_ends_the_prompt_begins_the_response() -> None:
+    bank = ProblemBank.build(Reasoning(), VOCAB)
+    assert bank.begun_reasoning().tolist() == [8, 0]  # type: ignore[union-attr]
+    judge = Judge(bank, compose({"correctness": 1.0, "format": 0.1}), max_new_tokens=80)
+    texts = [
+        "1 and 1</think><answer>\\boxed{2}</answer>",
+        "perhaps \\boxed{2}, perhaps not",  # still in its reasoning
+        "<think>a</think><answer>\\boxed{2}</answer>",
+        bank.response_texts[0],
+    ]
+    for problem, verdicts, formats in (
+        (0, [Verdict.CORRECT, Verdict.MISSING, Verdict.CORRECT, Verdict.CORRECT], [1, 0, 0, 0]),
+        (1, [Verdict.WRONG, Verdict.WRONG, Verdict.WRONG, Verdict.WRONG], [0, 0, 1, 0]),
+    ):
+        start = int(bank.prompt_length[problem])
+        prompt = bank.prompts[problem, :start].tolist()
+        rows = [[*prompt, *VOCAB.encode(text), VOCAB.eos_id] for text in texts]
+        width = max(map(len, rows))
+        tokens = torch.tensor([row + [VOCAB.pad_id] * (width - len(row)) for row in rows])
+        many = torch.ones(len(rows), dtype=torch.int64)
+        judged = judge(
+            tokens, many * start, torch.tensor([len(row) for row in rows]), many * problem, many > 0
+        )
+        assert judged.verdict.tolist() == verdicts
+        assert judged.parts[:, 1].tolist() == formats
 
 
 PIECES = st.sampled_from([*TAGS, " ", "\n", "a", "2", "<", ">", "/", "think", "answer>", "</"])

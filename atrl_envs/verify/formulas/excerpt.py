@@ -23,8 +23,14 @@ _NUMBER = re.compile(
     r"(?<![A-Za-z0-9])(?<![A-Za-z][.,])[0-9](?:[0-9.,]*[0-9])?(?P<glued>[A-Za-z]*)(?P<power>[²³^]?)"
 )
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
+_WORD_BEFORE = re.compile(r"(?P<word>[A-Za-z]+)[\s$]*$")
+_SIGN_BEFORE = re.compile(r"(?P<behind>\s*)[-−–‐‑‒](?P<gap>(?:[\s$]|\\[(\[])*)$")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_TOLD = re.compile(
+    r"\s*(?:\\text\s*\{\s*)?(?:the\s+)?(?:final\s+|correct\s+)?answer\s*(?:is\b|:)\s*:?\s*", re.I
+)
 _WORD = re.compile(r"[A-Za-z]{2}|^[aAI]$")
+_CHANGES = vocabulary.SIGNS | vocabulary.FUNCTIONS
 _JOINS = frozenset("or and to between through not than nor".split())
 
 
@@ -49,6 +55,8 @@ def excerpt(completion: str, style: str) -> str | None:
         found = _around_last_number(text)
     elif style != "plain":
         raise ValueError(f"unknown style {style!r}")
+    if found is not None and style != "plain" and (told := _TOLD.match(found)):
+        found = found[told.end() :].replace("}", "", told[0].count("{"))
     return found if found is not None and found.strip() else None
 
 
@@ -84,12 +92,28 @@ def _around_last_number(text: str) -> str | None:
     line, place = text[begin:].partition("\n")[0], last.start() - begin
     for formula in _FORMULA.finditer(line):
         if formula.start() < place < formula.end() and not _WORD.search(_COMMAND.sub("", formula[0])):
-            return next(group for group in formula.groups() if group is not None)
-    return _mathematical_words(line, place)
+            found = next(group for group in formula.groups() if group is not None)
+            return _said_before(text[: begin + formula.start()]) + found
+    first, found = _mathematical_words(line, place)
+    return _said_before(text[: begin + first]) + found
 
 
-def _mathematical_words(line: str, place: int) -> str:
-    """The words around a place that belong to no language, and a word that joins them to others."""
+def _said_before(text: str) -> str:
+    """What a text that ends before a formula makes of it: a sign, a function, or nothing."""
+    if (match := _WORD_BEFORE.search(text[-99:])) and (word := match["word"].lower()) in _CHANGES:
+        return "-" if word in vocabulary.SIGNS else f"\\{word} "
+    match = _SIGN_BEFORE.search(text[-99:])
+    if match is None:
+        return ""
+    earlier = text[-99:][: match.start()]
+    if match["gap"].strip() != match["gap"] and (not earlier or "\n" in match["behind"]):
+        return ""  # the mark of a list
+    # Behind a word, or with blanks around it, it may be a sign, a dash, or subtract: no value is surely meant.
+    return "\\pm " if match["gap"][:1].isspace() or (earlier[-1:].isalnum() and not match["behind"]) else "-"
+
+
+def _mathematical_words(line: str, place: int) -> tuple[int, str]:
+    """The words around a place that belong to no language, and one that joins them to others; and where they begin."""
     words = [(match.start(), match[0]) for match in re.finditer(r"\S+", line)]
     first = last = max(i for i, (start, _) in enumerate(words) if start <= place)
     while first > 0 and _mathematical(words[first - 1][1]) and not _ends_a_sentence(words[first - 1][1]):
@@ -102,7 +126,7 @@ def _mathematical_words(line: str, place: int) -> str:
         last += 1  # `3 million`, `42 or`
     if first > 1 and words[first - 1][1].lower() in _JOINS and re.search(r"\d", words[first - 2][1]):
         first -= 1  # left in, it keeps `42 or 43` from being one number
-    return " ".join(word for _, word in words[first : last + 1]).strip(" .,;:?*")
+    return words[first][0], " ".join(word for _, word in words[first : last + 1]).strip(" .,;:?*")
 
 
 def _mathematical(word: str) -> bool:

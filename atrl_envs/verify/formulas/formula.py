@@ -31,10 +31,14 @@ _COMMANDS = (
 _ALLOWED = re.compile(
     rf"(?:[\dA-Za-z+\-*/^_(){{}}\[\]|!.,= &]|\\[{{}}|\\]|\\(?:{'|'.join(_COMMANDS)})(?![A-Za-z]))*"
 )
-_BROKEN = re.compile(r"\d\s*_|(?<![_\d])\d+\s+[\d.]|--|\+\+")  # a number in another base, or in two pieces
+# A number in another base, or in two pieces.
+_BROKEN = re.compile(r"\d\s*_|(?<![_\d])\d+\s+[\d.]|--|\+\+|(?<![\w.])0[xXbBoO]\w")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _DECIMAL = re.compile(r"(?<![\d.])(?:(?P<whole>\d*)\.(?P<behind>\d+)(?![\d.])|(?P<bare>\d+)\.(?!\d))")
 _MIXED = re.compile(r"\d\s*\\frac\{\s*(\d+)\s*\}\{\s*(\d+)\s*\}")
+_IN_DEGREES = re.compile(
+    r"(?P<of>\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?\d\}?)?\s*[{(]?\s*)(?P<angle>\d+(?:\.\d+)?)\^\{\\circ\}"
+)
 _TIMES = re.compile(r"(?<=\d)\s*\(")
 _BRACE = re.compile(r"\\[{}]|[{}]")
 _TAKES_BRACES = re.compile(
@@ -69,6 +73,7 @@ def evaluated(text: str) -> sympy.Expr:
 
 def _for_the_parser(text: str) -> str:
     """The formula as the parser reads it rightly."""
+    text = _IN_DEGREES.sub(r"\g<of>(\g<angle> \\cdot \\frac{\\pi}{180})", text)
     if not _ALLOWED.fullmatch(text) or _BROKEN.search(text) or not re.search(r"[\dA-Za-z]", text):
         raise Unreadable(text)
     refuse_large(text)

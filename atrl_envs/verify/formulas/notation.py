@@ -52,10 +52,18 @@ _REWRITES = [
         (r"\^\s*\\circ(?![a-z])", r"^{\\circ}"),
         (r"\\(?:ast|star)(?![a-z])", "*"),
         (r"\\div(?![a-z])", "/"),
+        (r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+        (r"^([^{}]*)\\over(?![a-z])([^{}]*)$", r"\\frac{\1}{\2}"),
+        (r"(?<![\\A-Za-z])sqrt\s*(?=\()", r"\\sqrt "),
+        (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
         (r"\\lg(?![a-z])", r"\\log_{10} "),
         (r"\\(?:lor|vee)(?![a-z])", " or "),
         (r"\\(?:land|wedge)(?![a-z])", " and "),
         (r"\bper\s+cent\b", "percent"),
+        (r"\b([ap])\.\s?m(?:\.|\b)", r"\1m"),
+        (r"(?:\\text\s*)?\{\s*([-+])\s*\}", r"\1"),
+        (r"^\s*~+(?=\s*[-+.\d$\\])", r"\\approx "),
+        (r"(?<=\d)_(?:10(?!\d)|\{\s*10\s*\})\s*$", ""),
         (r"\\pmod\s*(\d)", r"\\pmod{\1}"),
         (r"\\text\s*\{\s*([A-Za-z0-9]+)\s*\}(?=_)", r"\1"),
         (r"\\colon(?![a-z])", ":"),
@@ -85,7 +93,7 @@ _SHORT_ROOT = re.compile(r"\\sqrt\s*(?=[^\s{\[])(?P<of>\\[A-Za-z]+|\d+|[A-Za-z]|
 _LONG_POWER = re.compile(r"\^\s*(?P<power>-?\d+(?:\.\d+)?)(?!\d)|\^\s*\((?P<round>[^()]*)\)")
 _BOLD = re.compile(r"(?<![\w)}])\*\*([^*]+)\*\*(?![\w({])")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
-_ENDS = re.compile(r"^[\s*_`\ue000]+|(?:[\s\ue000]|(?<!\\)[*_`,;]|(?<![.\\])\.)+$")
+_ENDS = re.compile(r"^(?:[\s*`\ue000]|_(?!\{))+|(?:[\s\ue000]|(?<!\\)[*_`,;]|(?<![.\\])\.)+$")
 _IDLE_BRACES = re.compile(r"\{(\w)\}")
 _BEHIND_COMMAND = re.compile(r"(\\[A-Za-z]+) (?![A-Za-z])")
 _IDLE_BLANK = re.compile(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])")
@@ -139,6 +147,7 @@ def _characters(text: str) -> str:
     """Unicode signs as LaTeX, compatibility forms (full-width digits, vulgar fractions) as plain ones."""
     if text.isascii():
         return text
+    text = re.sub("[\u200b\u200e\u200f\u2060\ufeff]", " ", text)  # not to be seen
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
     text = re.sub("[₀-₉]+", lambda match: f"_{{{match[0].translate(_LOWERED)}}}", text)
     text = _VULGAR.sub(_vulgar, text)

@@ -18,7 +18,7 @@ from atrl_envs.verify.formulas.shapes import RELATION, Shape
 Same = Callable[[str, str], "bool | None"]
 _FLIPPED = {">": "<", r"\geq": r"\leq"}
 _INDEX = re.compile(r"_\{[^{}]*\}|_\w|(?<=[A-Za-z])\^\{-1\}")
-_ARGUMENTS = re.compile(r"(?<=[A-Za-z])\s*\((?:\d+|[A-Za-z](?:\s*,\s*[A-Za-z])*)\)")
+_ARGUMENTS = re.compile(r"(?<=[A-Za-z'])\s*\((?:\d+|[A-Za-z](?:\s*,\s*[A-Za-z])*)\)")
 _AROUND_NAMES = re.compile(r"\\(?:angle|triangle|overline|overrightarrow|vec|hat|bar|frac|text)(?![A-Za-z])")
 _NAME_COMMANDS = re.compile(
     r"\\text\{[A-Za-z ]*\}|\\(?:angle|triangle|overline|overrightarrow|vec|hat|bar|frac|sin|cos|tan|theta|alpha|beta|"
@@ -77,7 +77,8 @@ def _both(gold: Shape, answer: Shape, texts: tuple[str, str], same: Same) -> boo
             return None if None in said else True
         if len(gold.parts) == 2 and gold.marks[0] in ("=", "<", r"\leq", r"\neq"):  # type: ignore[index]
             return _proportional(gold, answer)
-    if variable_of(gold) is not None and variable_of(gold) == variable_of(answer):
+    variables = [(variable_of(relation) or "").strip("|") for relation in (gold, answer)]
+    if variables[0] and variables[0] == variables[1]:
         return _same_sets(*texts)
     return False
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from atrl_envs.verify import vocabulary
 from atrl_envs.verify.formulas.equality import digits_for, same_value
 from atrl_envs.verify.formulas.formula import Unreadable, evaluated
 from atrl_envs.verify.formulas.guards import Refused
@@ -42,6 +43,11 @@ from atrl_envs.verify.formulas.units import DEGREE, PERCENT, split_unit
 MOST_ITEMS = 24
 _SIGNS = {*NAMED_SETS, r"\ldots", r"\cdots", r"\dots", "..."}  # golds that say something without letters
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_CHOICE = re.compile(
+    r"(?:\\text\{\s*)?\(?(?P<letter>[A-J])(?:\)|[.:](?!\d))(?![A-Za-z])\s*\}?(?P<rest>.*)", re.DOTALL
+)
+_OTHER_CHOICE = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
+_NAMED_VALUE = re.compile(r"\s*(?P<name>[A-Za-z](?:_\{?\w\}?)?)\s*=(?P<value>[^=]*)")
 
 
 def same(gold: str, answer: str) -> bool | None:
@@ -52,6 +58,8 @@ def same(gold: str, answer: str) -> bool | None:
         return _with_signs(gold, answer)
     if is_words(gold) and is_words(answer) and words(gold) == words(answer):
         return True
+    if None not in (choices := (_choice(gold), _choice(answer))) and 1 in (len(gold), len(answer)):
+        return choices[0] == choices[1]
     if gold.isalpha() and answer.isalpha() and min(len(gold), len(answer)) > 2:
         return _letters(gold, answer)
     bare_gold, gold_unit = split_unit(gold)
@@ -101,6 +109,11 @@ def sound(gold: str) -> bool:
 
 def _by_shape(gold: Shape, answer: Shape, texts: tuple[str, str]) -> bool | None:
     kinds = {gold.kind, answer.kind}
+    pairs = _as_pairs(gold), _as_pairs(answer)
+    if LIST in kinds and pairs.count(None) == 1:
+        other = answer if pairs[1] is None else gold
+        if other.kind == PAIR or {shape(part).kind for part in other.parts} == {PAIR}:
+            return same(pairs[0] or texts[0], pairs[1] or texts[1])
     if LIST in kinds and RELATION not in kinds and kinds <= {LIST, SET}:
         return _unordered(gold.parts, answer.parts, once=SET in kinds)
     if RELATION in kinds and kinds <= {RELATION, LIST}:
@@ -127,6 +140,28 @@ def _by_shape(gold: Shape, answer: Shape, texts: tuple[str, str]) -> bool | None
             return _unordered(gold.parts, answer.parts)
         return first is not None and second is not None and bool(first == second)
     return False
+
+
+def _choice(text: str) -> str | None:
+    """The letter of `C` or `(C) 10`; None for anything else."""
+    if len(text) == 1:
+        return text if "A" <= text <= "J" else None
+    match = _CHOICE.fullmatch(text)
+    if match is None or _OTHER_CHOICE.search(match["rest"]):
+        return None
+    hedged = vocabulary.NOT_NAMES.intersection(re.findall("[a-z]+", match["rest"].lower()))
+    return None if hedged else match["letter"]
+
+
+def _as_pairs(form: Shape) -> str | None:
+    """`x = 3, y = 4` as `(3, 4)`, and `p = 5, q = 2; p = 7, q = 2` as two pairs: names in the order of the alphabet."""
+    found = [_NAMED_VALUE.fullmatch(part) for part in form.parts] if form.kind == LIST else []
+    names = [match["name"] for match in found if match]
+    size = len(set(names))
+    if size < 2 or len(names) != len(found) or names != sorted(set(names)) * (len(names) // size):
+        return None
+    values = [match["value"].strip() for match in found if match]
+    return ",".join(f"({','.join(values[at : at + size])})" for at in range(0, len(values), size))
 
 
 def _formulas(gold: str, answer: str) -> bool | None:

@@ -35,7 +35,7 @@ def as_set(text: str) -> sympy.Set | None:
 
 def variable_of(relation: Shape) -> str | None:
     """The one variable that stands alone on a side of a relation, None if there is none or there are several."""
-    names = {side.replace(" ", "") for side in relation.parts if _VARIABLE.fullmatch(side.strip())}
+    names = {side.replace(" ", "") for side in relation.parts if _VARIABLE.fullmatch(side.strip().strip("|"))}
     return names.pop() if len(names) == 1 else None
 
 
@@ -71,6 +71,14 @@ def _of_relation(form: Shape) -> sympy.Set | None:
     if variable is None or not isinstance(operators, tuple):
         return None
     place = [side.replace(" ", "") for side in form.parts].index(variable)
+    if variable.startswith("|"):  # an absolute value
+        sides = [variable.strip("|") if at == place else side for at, side in enumerate(form.parts)]
+        sizes = _of_relation(Shape(RELATION, tuple(sides), operators))
+        if sizes is None:
+            return None
+        sizes = sympy.Intersection(sizes, sympy.Interval(0, sympy.oo))
+        size = sympy.Symbol("size", real=True)
+        return sympy.Union(sizes, sympy.imageset(sympy.Lambda(size, -size), sizes))
     if operators == (r"\in",) and place == 0:
         return as_set(form.parts[1])
     found: Any = sympy.S.Reals

@@ -19,7 +19,7 @@ WORDS, LIST, PAIR, SET, UNION, MATRIX, RELATION, RATIO, FORMULA = (
 )  # fmt: skip
 RELATIONS = {
     "=": "=", "<": "<", ">": ">", r"\leq": r"\leq", r"\geq": r"\geq", r"\neq": r"\neq", r"\approx": r"\approx",
-    r"\in": r"\in", r"\notin": r"\notin", r"\equiv": r"\equiv", r"\to": r"\to", r"\sim": r"\approx",
+    r"\in": r"\in", r"\notin": r"\notin", r"\equiv": r"\equiv", r"\to": r"\to", r"\sim": r"\sim",
     r"\subset": r"\subset", r"\subseteq": r"\subseteq",
 }  # fmt: skip
 _ONE_OF_THOUSANDS = re.compile(r"[^,\d]*\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)[^,]*")

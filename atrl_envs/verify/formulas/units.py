@@ -16,7 +16,8 @@ _IN_TEXT = re.compile(rf"\\text\{{(?P<inside>[^{{}}]*)\}}{_POWER}\s*$")
 _BARE = re.compile(rf"(?:(?<=[\s\d}}])|(?<=\)))(?P<word>[A-Za-z]+){_POWER}\s*$")
 _APART = re.compile(rf"\s(?P<words>[A-Za-z]+{_POWER}(?:\s?/\s?[A-Za-z]+{_POWER})*)\s*$")
 _DEGREE = re.compile(r"\^\{\\circ\}\s*(?:\\text\{\s*[CF]\s*\}|[CF])?\s*$")
-_PERCENT = re.compile(r"(?:%|\s*(?:\\text\{\s*percent\s*\}|\bpercent))\s*$")
+_OF_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])[^+-]*$")
+_PERCENT = re.compile(r"(?:%|\s*(?:\\text\{\s*(?:percent(?:age)?|pct)\s*\}|\b(?:percent(?:age)?|pct)))\s*$")
 _BETWEEN_WORDS = re.compile(r"[\s/.·*^{}\d()-]+")
 _COMMAND = re.compile(r"\\text\{[^{}]*\}|\\[A-Za-z]+|_\{[^{}]*\}")
 _NO_VARIABLE = re.compile(r"(?<![A-Za-z])e(?![A-Za-z])|(?<=\d)E(?=[-+]?\d)")
@@ -49,7 +50,7 @@ def has_value(text: str) -> bool:
 def _last_unit(text: str) -> tuple[str, str | None]:
     if match := _PERCENT.search(text):
         return text[: match.start()], PERCENT
-    if match := _DEGREE.search(text):
+    if (match := _DEGREE.search(text)) and not _OF_ANGLE.search(text, 0, match.start()):
         return text[: match.start()], DEGREE
     if match := _IN_TEXT.search(text):
         names = _names(match["inside"])

@@ -24,7 +24,10 @@ FORMULAS = [
     ("0.25x", r"\frac{x}{4}", C), ("x^{0.5}", r"\sqrt{x}", C), ("1,000x", "1000x", C),
     (r"3\cdot{\frac12}", "1.5", C), (r"2(\frac{1}{2})", "1", C), (r"2\frac{3}{2}", "7/2", U), ("4 2", "8", W),
     ("4 2", "42", W), ("--5", "5", W), (r"1011_{2}", "1011_2", C), ("1011", "1011_2", U),
-    (r"\overline{AB}", r"\overline{AB}", C), (r"\angle A", r"\angle B", U),
+    (r"\overline{AB}", r"\overline{AB}", C), (r"\angle A", r"\angle B", U), ("2*sqrt(3)", r"2\sqrt3", C),
+    ("sqrt(3)/2", r"\frac{\sqrt3}{2}", C), ("2pi", r"2\pi", C), ("pi/2", r"\frac{\pi}{2}", C),
+    (r"{1 \over 2}", "1/2", C), (r"\cos 60^\circ", "1/2", C), (r"\sin^2 30^\circ", "1/4", C),
+    (r"4\sin 20^\circ", r"4\sin(20^{\circ})", C), ("42_{10}", "42", C), ("42_{8}", "42", W), ("{-}42", "-42", C),
 ]  # fmt: skip
 
 EXACT = [
@@ -49,7 +52,7 @@ UNITS = [
     (r"45^\circ", "45", C), ("45", r"45^\circ", C), (r"45^{\circ}", r"45°", C),
     (r"45^\circ", r"\frac{\pi}{4}", U), (r"n \text{ odd}", r"n \text{ even}", W),
     (r"3\text{ hours }20\text{ minutes}", "3 hours 20 minutes", C), (r"12\pi\approx 37.7", r"12\pi", C),
-    (r"12\pi\approx 37.7", "37.7", W),
+    (r"12\pi\approx 37.7", "37.7", W), ("28 pct", r"28\%", C), (r"28\text{ percentage}", r"28\%", C),
 ]  # fmt: skip
 
 SEVERAL = [
@@ -60,14 +63,16 @@ SEVERAL = [
     ("1,000, 2,000", "1000, 2000", C), ("(1,2)", "(2,1)", W), ("(1,2)", "[1,2]", W),
     (r"\left(\frac12, 3\right)", "(0.5,3)", C), ("(1,2),(3,4)", "(3,4),(1,2)", C),
     ("(1,2),(3,4)", "(1,2),(4,3)", W), ("p=3, q=2", "(p,q)=(3,2)", C), ("p=2, q=3", "(p,q)=(3,2)", W),
-    ("x=1,y=2", "x=2,y=1", W), ("(1,2)", "x=1,y=2", W), (r"\langle 1,2\rangle", "(1,2)", C),
+    ("x=1,y=2", "x=2,y=1", W), ("(1,2)", "x=1,y=2", C), ("(2,1)", "x=1,y=2", W), (r"\langle 1,2\rangle", "(1,2)", C),
     (r"\emptyset", r"\varnothing", C), (r"\{\}", r"\emptyset", C), ("1,,2", "1,2", W),
     (r"\begin{bmatrix}1&2\\3&4\end{bmatrix}", r"\left(\begin{array}{cc}1&2\\3&4\end{array}\right)", C),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}", W),
     (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2", C),
     (r"\frac{1}{5}\begin{pmatrix}-17\\6\end{pmatrix}", r"\begin{pmatrix}-17/5\\6/5\end{pmatrix}", C),
     ("(6,3,2)", "(6,3)", W), (r"1, 2, \ldots", r"1, 2, \ldots", C), ("7:32", "7 : 32", C), ("32:7", "7:32", W),
-    ("1:00", "12:00", W),
+    ("1:00", "12:00", W), ("x=3, y=4", "(3,4)", C), ("y=4, x=3", "(3,4)", W), ("x=1, x=2", "(1,2)", W),
+    (r"x = 3 \text{ and } y = 4", "(3,4)", C), ("[1,2]", "x=1,y=2", W), ("x=1,y=2,z=3", "(1,2,3)", C),
+    ("(7,2),(5,2)", "p=5,q=2;p=7,q=2", C), ("(5,2),(7,3)", "p=5,q=2;p=7,q=2", W), ("p=5,q=2", "p=5,q=2;p=7,q=2", W),
 ]  # fmt: skip
 
 RELATIONS = [
@@ -85,24 +90,33 @@ RELATIONS = [
     ("x = 41 = 42", "42", W), (r"\sqrt{16}=4", "4", C), ("42=6*7", "42", C), ("42=43", "42", W),
     ("42=43", "43", W), ("not x = 42", "42", W), ("x \\neq 42", "42", W), ("a=b=5", "5", C),
     (r"\frac{NO}{BO}=\frac{1}{\sqrt6}", r"\frac{1}{\sqrt6}", C),
-    (r"f^{-1}(x)=\frac{x-1}{2}", r"\frac{x-1}{2}", C),
+    (r"f^{-1}(x)=\frac{x-1}{2}", r"\frac{x-1}{2}", C), ("f'(2) = 42", "42", C), (r"42 \sim 43", "42", W),
+    ("|x|>1", r"(-\infty,-1)\cup(1,\infty)", C), ("|x|<1", "(-1,1)", C), ("|x|<1", "(-1,1]", W), ("|x|>1", "x>1", W),
+    ("-1<x<1", "|x|<1", C), ("0<x<1", "|x|<1", W), (r"[-1.5,-1]\cup[1,1.5]", r"1\leq|z|\leq\frac{3}{2}", C),
 ]  # fmt: skip
 
 TEXTS = [
     (r"\text{Even}", "even", C), ("Even", "odd", W), ("Yes", r"\text{yes}", C), ("no", "on", W),
     ("(A)", "A", C), ("A)", "A", C), (r"\textbf{(C)}", "C", C), ("B", "A", W), ("A, C", "C, A", C),
     ("AB", "A", W), (r"\text{no solution}", r"\text{No solution.}", C),
-    ("It is forty three", "It is forty two", W), ("the answer is 5", "5", W), ("five", "5", W),
+    ("It is forty three", "It is forty two", W), ("the answer is 5", "5", C), ("five", "5", W),
+    ("the answer is 5", "6", W),
     ("about 42", "42", W), ("not 42", "42", W), ("42 is wrong", "42", W), ("Alice, Bob", "bob and alice", C),
     ("blue", "red", W), (r"\text{DNE}", "DNE", C), ("42 or 43", "43", W), (r"\{41,42,43\}", "42", W),
     (r"42 \vee 43", "42", W), ("40-45", "42", W), (r"42 \pm 1", "42", W), ("__import__('os').getcwd()", "1", W),
-    ("inf", "10", W), (r"\frac{}{}", "0", W), (r"\frac{1}{1-1}", "1", W), ("}{", "1", W),
+    ("inf", "10", W), (r"\frac{}{}", "0", W), (r"\frac{1}{1-1}", "1", W), ("}{", "1", W), ("(C) 10", "C", C),
+    (r"\textbf{(C)}~10", "C", C), ("C: 10", "C", C), ("C", r"\textbf{(C)} 10", C), ("(B) 10", "C", W),
+    ("(C) 10 or (B) 5", "C", W),
+    ("(C) is wrong", "C", W), ("(C)not", "C", W), ("(C) ten", "C", C), ("(A)(B)", "A", W), ("C.5", "C", W),
+    (r"3:30 \text{ PM}", "3:30 p.m.", C),
+    (r"\text{The answer is }2\pi", r"2\pi", C), (r"The final answer is $\frac{\pi}{2}$.", r"\pi/2", C),
+    (r"\text{The answer is 42.}", "42", C), ("0x2A", "0", W), ("₄₂", "42", W), ("~42", "42", W), ("~~42~~", "42", W),
 ]  # fmt: skip
 
 _42 = [
     "42.", " 42\n", "$42$", r"\(42\)", r"\boxed{42}", r"\text{42}", "**42**", "{{42}}", "42\\\\", r"\;42\,",
-    r"\left(42\right)", r"\mathbf{42}", "42 .", r"\displaystyle 42", "42 apples", "\\$42", "x = 42", "~42",
-    "４２",
+    r"\left(42\right)", r"\mathbf{42}", "42 .", r"\displaystyle 42", "42 apples", "\\$42", "x = 42", "42~",
+    "４２", "\u200b42", "42\u200b", "\ufeff42",
 ]  # fmt: skip
 DECORATED = [(text, "42", C) for text in _42]
 

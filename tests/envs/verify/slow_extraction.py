@@ -65,9 +65,9 @@ def _box(raw: bytes, begin: int, stop: int) -> tuple[int, int] | None:
 
 
 def _partner(raw: bytes, at: int, stop: int) -> int | None:
-    """The brace that closes the one at `at`; escaped braces do not count."""
+    """The brace that closes the one at `at`; escaped braces do not count, but those behind `\\\\` do."""
     depth = 0
-    for brace in re.compile(rb"(?<!\\)[{}]").finditer(raw, at, stop):
+    for brace in re.compile(rb"(?<!\\)[{}]|(?<=\\\\)[{}]").finditer(raw, at, stop):
         depth += 1 if brace[0] == b"{" else -1
         if depth == 0:
             return brace.start()

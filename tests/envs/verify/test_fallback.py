@@ -62,7 +62,11 @@ PLACES = [
     ("last_number", "at 7:32", "7:32", C), ("last_number", "It is $\\frac{1}{2}$, I think", "0.5", C),
     ("last_number", "of 3 million", "3", W), ("last_number", "B2B", "2", M),
     ("last_number", "first 3, then 10^{3}", "1000", C), ("last_number", "20 000", "20000", C),
-    ("last_number", "5 ± 3", "3", W),
+    ("last_number", "5 ± 3", "3", W), ("last_number", "is minus 42", "42", W), ("last_number", "negative 42", "-42", C),
+    ("last_number", r"is -\(42\)", "42", W), ("last_number", r"is -\(42\)", "-42", C),
+    ("last_number", "- $42$", "42", C), ("last_number", "x-$42$", "42", W), ("last_number", "is - $42$", "-42", W),
+    ("last_number", "is ln 42", "42", W), ("last_number", "is ln 42", r"\ln 42", C),
+    ("plain", "the answer is 42", "42", W),
 ]  # fmt: skip
 
 
