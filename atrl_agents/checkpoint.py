@@ -23,6 +23,7 @@ from .complaints import ConfigError
 from .config_check import SPARE
 
 STATE = "trainer_state.pt"
+_FILES = "files"  # in the state: the names of the files beside it
 _NEW, _OLD = ".new", SPARE
 
 
@@ -57,7 +58,8 @@ def _write(new: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
     new.mkdir(parents=True)
     _quietly(model.save_pretrained, new)
     vocab.tokenizer.save_pretrained(new)
-    torch.save(state, new / STATE)
+    files = sorted(path.name for path in new.iterdir())
+    torch.save({**state, _FILES: files}, new / STATE)
     for path in new.iterdir():
         _flush(path)
 
@@ -75,8 +77,12 @@ def load(folder: Path) -> tuple[Any, Vocab, dict[str, Any]]:
             "give --out the folder of a run that has saved one, or leave --resume out to start anew"
         )
     try:
+        state = torch.load(folder / STATE, weights_only=True)
+        for name in state.pop(_FILES, []):  # without one of them, a tokenizer may load and know no word
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{name} is missing")
         model, vocab = models.load(str(folder))
-        return model, vocab, torch.load(folder / STATE, weights_only=True)
+        return model, vocab, state
     except Exception as error:  # of many kinds, whatever file is torn
         raise damaged(folder, error) from error
 

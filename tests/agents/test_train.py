@@ -180,9 +180,9 @@ def start(tmp_path: Path, mode: str, own_session: bool = False) -> tuple[subproc
         start_new_session=own_session,
     )
     deadline = time.monotonic() + 120
-    while not (out / "checkpoint").exists():
+    while not (out / "metrics.csv").exists() or len(rows(out)) < 2:  # the evaluation before, and a step
         assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline, "the run did not get to its first checkpoint"
+        assert time.monotonic() < deadline, "the run did not get to its first step"
         time.sleep(0.05)
     return process, out
 
