@@ -16,6 +16,7 @@ import tyro
 from . import config_file
 from .complaints import ConfigError, near
 from .config import ALGORITHMS, TrainConfig
+from .config_check import CHECKPOINT
 from .config_file import CONFIG
 
 _SETS = ("--env.set", "--set")
@@ -30,7 +31,14 @@ def train_config(words: Sequence[str]) -> TrainConfig:
     words = list(words)
     kind = _algorithm(words)
     config = parse(kind, words, "atrl train")
-    if config.resume and config.out is not None and (config.out / CONFIG).is_file():
+    if config.resume and config.out is not None:
+        if not (config.out / CONFIG).is_file():
+            if (config.out / CHECKPOINT).is_dir() and not any(word.startswith("@") for word in words):
+                raise ConfigError(
+                    f"got --resume --out {config.out}; it holds no {CONFIG}, so its settings are not known; put the "
+                    "file back, or give the settings as @FILE"
+                )
+            return config
         # The run's own settings come first; what is typed now, in a file or as a flag, is meant to change them.
         saved = [f"@{config.out / CONFIG}", *words]
         config = parse(_algorithm(saved), saved, "atrl train")

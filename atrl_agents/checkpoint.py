@@ -19,9 +19,12 @@ import torch
 from atrl_envs.vocab import Vocab
 
 from . import models
+from .complaints import ConfigError
+from .config_check import SPARE
 
 STATE = "trainer_state.pt"
-_NEW, _OLD = ".new", ".old"
+_FILES = "files"  # in the state: the names of the files beside it
+_NEW, _OLD = ".new", SPARE
 
 
 def save(folder: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
@@ -30,15 +33,19 @@ def save(folder: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
     Args:
         folder: becomes a folder that `AutoModelForCausalLM.from_pretrained` loads.
         state: of tensors, numbers, strings and containers of them (read back with weights_only).
+
+    Raises:
+        OSError: it could not be written; what was saved before is still there.
     """
     new, old = folder.with_name(folder.name + _NEW), folder.with_name(folder.name + _OLD)
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    _quietly(model.save_pretrained, new)
-    vocab.tokenizer.save_pretrained(new)
-    torch.save(state, new / STATE)
-    for path in new.iterdir():
-        _flush(path)
+    try:
+        _write(new, model, vocab, state)
+    except BaseException as error:
+        shutil.rmtree(new, ignore_errors=True)  # half a checkpoint is of no use and takes room
+        if not isinstance(error, Exception):
+            raise
+        # Each library has its own word for a full disk.
+        raise OSError(f"the checkpoint was not saved in {folder}: {_one_line(error)}") from error
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         os.rename(folder, old)
@@ -46,20 +53,46 @@ def save(folder: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _write(new: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    _quietly(model.save_pretrained, new)
+    vocab.tokenizer.save_pretrained(new)
+    files = sorted(path.name for path in new.iterdir())
+    torch.save({**state, _FILES: files}, new / STATE)
+    for path in new.iterdir():
+        _flush(path)
+
+
 def load(folder: Path) -> tuple[Any, Vocab, dict[str, Any]]:
     """Model, vocabulary and trainer state of a checkpoint.
 
     Raises:
-        FileNotFoundError: there is no checkpoint, or it is a model without trainer state.
+        ConfigError: there is no checkpoint, it is a model without trainer state, or a file of it is damaged.
     """
     recover(folder)
     if not (folder / STATE).is_file():
-        raise FileNotFoundError(
-            f"No checkpoint to resume from: {folder / STATE} does not exist. "
-            "Give --out the folder of a run that has saved one, or leave --resume out to start anew."
+        raise ConfigError(
+            f"got --resume with {folder.parent}; {folder / STATE} does not exist; "
+            "give --out the folder of a run that has saved one, or leave --resume out to start anew"
         )
-    model, vocab = models.load(str(folder))
-    return model, vocab, torch.load(folder / STATE, weights_only=True)
+    try:
+        state = torch.load(folder / STATE, weights_only=True)
+        for name in state.pop(_FILES, []):  # without one of them, a tokenizer may load and know no word
+            if not (folder / name).is_file():
+                raise FileNotFoundError(f"{name} is missing")
+        model, vocab = models.load(str(folder))
+        return model, vocab, state
+    except Exception as error:  # of many kinds, whatever file is torn
+        raise damaged(folder, error) from error
+
+
+def damaged(folder: Path, error: Exception) -> ConfigError:
+    """The complaint about a checkpoint that cannot be used."""
+    return ConfigError(
+        f"got --resume with {folder.parent}; its {folder.name} cannot be read, a file in it is damaged or of another "
+        f"version ({_one_line(error)}); put back a copy of {folder}, or start anew with --overwrite"
+    )
 
 
 def recover(folder: Path) -> None:
@@ -67,6 +100,11 @@ def recover(folder: Path) -> None:
     old = folder.with_name(folder.name + _OLD)
     if not folder.exists() and old.exists():
         os.rename(old, folder)
+
+
+def _one_line(error: Exception) -> str:
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said[:300]}"
 
 
 def _flush(path: Path) -> None:

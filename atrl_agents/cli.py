@@ -8,12 +8,15 @@ What a command needs is imported inside it, so that help and complaints come at 
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 
-from .complaints import ConfigError, near
+from .complaints import ConfigError, near, raised_in
 
 Command = Callable[[Sequence[str]], int]
+UNHEARD = 141  # the shell's code for SIGPIPE
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -23,6 +26,14 @@ def main(words: Sequence[str] | None = None) -> int:
         print(help_text())
         return 0
     name, rest = words[0], words[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal's encoding lacks is shown by its code
+            stream.reconfigure(errors="backslashreplace")
+    return _flushed(_run(name, rest))
+
+
+def _run(name: str, rest: list[str]) -> int:
+    """One command; what it raises for a person is told here."""
     try:
         if name not in COMMANDS:
             raise ConfigError(
@@ -37,9 +48,19 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("atrl: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        sys.stderr.close()
-        return 141
+    except BrokenPipeError:
+        return UNHEARD
+
+
+def _flushed(code: int) -> int:
+    """The exit code, or UNHEARD where the reader of our output, such as `head`, has gone."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own flush at the exit
+        return UNHEARD
+    return code
 
 
 def help_text() -> str:
@@ -68,13 +89,29 @@ def train(words: Sequence[str]) -> int:
 
     config = resolve(train_config(words))
     from atrl_collectors import WorkerDied
+    from atrl_collectors.samplers import WaitTimeout
 
+    from .learner import Diverged
     from .train import train as run
 
     try:
         summary = run(config)
-    except WorkerDied as death:  # the run has saved its checkpoint, and the death names its cause
-        print(f"atrl: {death}", file=sys.stderr)
+    except (
+        WorkerDied,
+        WaitTimeout,
+        Diverged,
+    ) as end:  # each names its cause, and the run has saved its state
+        print(f"atrl: {end}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if raised_in(error, (*config.env.modules, *(name.partition(":")[0] for name in config.env.rewards))):
+            raise
+        place = f"; {error.filename}" if error.filename else ""
+        print(
+            f"atrl: the run in {config.folder} stopped: {error.strerror or error}{place}; what was saved before is "
+            "still there; make room or mend the folder, then go on with --resume",
+            file=sys.stderr,
+        )
         return 1
     return 130 if summary.get("outcome") == "interrupted" else 0
 

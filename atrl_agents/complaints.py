@@ -36,6 +36,38 @@ def bad_input() -> Iterator[None]:
         raise ConfigError(str(error)) from error
 
 
+@contextlib.contextmanager
+def enough_memory() -> Iterator[None]:
+    """Turn an allocation that fails into ConfigError: before a run begins, its sizes are what asks for memory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error)
+        if (
+            not isinstance(error, MemoryError)
+            and "allocate memory" not in said
+            and "not enough memory" not in said
+        ):
+            raise
+        size = said.partition("tried to allocate ")[2].partition(" bytes")[0]
+        asked = f" ({int(size) / 2**30:,.1f} GiB at once)" if size.isdigit() else ""
+        raise ConfigError(
+            f"got sizes that need more memory than there is{asked}; give smaller ones: --prompts-per-batch, "
+            "--samples-per-prompt, --env.num-envs, --env.block-size, --env.max-new-tokens, --warmup.batch-size, or the "
+            "model's"
+        ) from error
+
+
+def raised_in(error: BaseException, modules: Iterable[str]) -> bool:
+    """Whether code of one of these modules was running when the error was raised."""
+    names, trace = set(modules), error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") in names:
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def _raised_by(error: BaseException, package: str) -> bool:
     """Whether the innermost Python frame of the error is code of `package`."""
     trace = error.__traceback__

@@ -24,6 +24,7 @@ from .config_file import CONFIG
 from .parameters import typed_parameters
 
 CHECKPOINT = "checkpoint"
+SPARE = ".old"  # after the name of a checkpoint that is being replaced
 RUNS = Path("runs")
 LOGGERS = {
     "tensorboard": "tensorboard",
@@ -63,6 +64,16 @@ _AT_LEAST: dict[str, float] = {
     "threads.trainer": 1,
     "threads.worker": 1,
 }
+# Largest value of a whole number where it is not _MOST.
+_AT_MOST: dict[str, int] = {
+    "tiny.layers": 1000,
+    "tiny.width": 1 << 16,
+    "threads.trainer": 512,  # beyond, libraries end the process instead of complaining
+    "threads.worker": 512,
+    "num_workers": 512,
+    "seed": (1 << 63) - 1,
+}
+_MOST = (1 << 31) - 1
 _ABOVE_ZERO = ("temperature", "optim.learning_rate", "optim.eps", "optim.grad_clip", "warmup.learning_rate")
 _SHARES = ("optim.betas", "loss.clip_low")  # at least 0 and below 1
 _MAY_BE_INFINITE = ("warmup.until",)
@@ -76,7 +87,7 @@ def check(config: TrainConfig) -> None:
     _check_sizes(config)
     _check_model(config)
     _check_loggers(config)
-    _check_folder(config)
+    check_folder(config)
     check_env(config.env)
 
 
@@ -115,6 +126,10 @@ def import_modules(names: tuple[str, ...]) -> None:
     if names and (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     for name in names:
+        if not name or name.startswith("."):
+            raise ConfigError(
+                f"got module '{name}'; it is no whole name; write it as in --import my_package.my_tasks"
+            )
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -130,12 +145,21 @@ def import_modules(names: tuple[str, ...]) -> None:
 
 
 def new_folder(config: TrainConfig, root: Path = RUNS) -> Path:
-    """The first unused `runs/TASK-ALGORITHM-MODE-N`."""
+    """The first unused `runs/TASK-ALGORITHM-MODE-N`, made at once: runs that start together get one each."""
     task = config.env.name.rpartition("/")[2].rpartition("-v")[0].lower() or "run"
     number = 1
-    while (folder := root / f"{task}-{config.algorithm}-{config.mode}-{number}").exists():
-        number += 1
-    return folder
+    while True:
+        folder = root / f"{task}-{config.algorithm}-{config.mode}-{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            continue
+        reserved[folder] = True
+        return folder
+
+
+reserved: dict[Path, bool] = {}  # folders that `new_folder` made and no run has begun in
 
 
 def flag(path: str) -> str:
@@ -169,6 +193,9 @@ def _check_numbers(config: TrainConfig) -> None:
         least = _AT_LEAST.get(path)
         if least is not None and value is not None and not value >= least:
             _fail(path, value, f"it must be at least {least}", f"give {flag(path)} {least} or more")
+        most = _AT_MOST.get(path, _MOST)
+        if isinstance(value, int) and not value <= most:
+            _fail(path, value, f"it must be at most {most}", f"give a smaller {flag(path)}")
         if path in _ABOVE_ZERO and not 0 < value < math.inf:
             _fail(path, value, "it must be a number above 0", f"give {flag(path)} a positive number")
         for number in value if isinstance(value, tuple) else (value,):
@@ -178,8 +205,6 @@ def _check_numbers(config: TrainConfig) -> None:
                 continue
             if math.isnan(number) or path not in _MAY_BE_INFINITE:
                 _fail(path, number, "it must be a finite number", f"give {flag(path)} a finite number")
-    if config.seed >= 2**63:
-        _fail("seed", config.seed, "it must fit in 63 bits", "give a smaller --seed")
 
 
 def _check_mode(config: TrainConfig) -> None:
@@ -257,7 +282,8 @@ def _check_loggers(config: TrainConfig) -> None:
             )
 
 
-def _check_folder(config: TrainConfig) -> None:
+def check_folder(config: TrainConfig) -> None:
+    """Whether the run folder is free, or holds the run that is to go on or to be replaced."""
     out = config.out
     if config.resume and config.overwrite:
         raise ConfigError(
@@ -273,7 +299,8 @@ def _check_folder(config: TrainConfig) -> None:
         return
     _check_place(out)
     if config.resume:
-        if not (out / CHECKPOINT).is_dir():
+        # The spare is there alone where a run was killed between the two renames that replace a checkpoint.
+        if not (out / CHECKPOINT).is_dir() and not (out / f"{CHECKPOINT}{SPARE}").is_dir():
             _fail(
                 "out",
                 out,

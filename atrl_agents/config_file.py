@@ -44,8 +44,12 @@ def save(config: TrainConfig, folder: Path) -> Path:
 def write_whole(path: Path, text: str) -> None:
     """Replace the file at `path` in one step, so that a reader sees the old text or the new."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except BaseException:  # a full disk, say: half a draft is of no use and takes room
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def load(path: Path | str) -> TrainConfig:

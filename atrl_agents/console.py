@@ -100,7 +100,12 @@ class PlainConsole:
         self._topic = topic
 
     def note(self, text: str) -> None:
-        print(text, file=self._file or sys.stdout, flush=True)
+        file = self._file or sys.stdout
+        try:
+            print(text, file=file, flush=True)
+        except UnicodeEncodeError:  # a terminal that is not UTF-8
+            encoding = getattr(file, "encoding", None) or "ascii"
+            print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         for line in ending(summary, self.folder):

@@ -19,7 +19,7 @@ from . import config_file
 from .arguments import parse
 from .complaints import ConfigError
 from .config import EnvConfig
-from .config_check import CHECKPOINT, check_env, with_typed_parameters
+from .config_check import CHECKPOINT, SPARE, check_env, with_typed_parameters
 from .config_file import CONFIG
 
 
@@ -87,7 +87,9 @@ def run_of(path: Path) -> Path | None:
 
 def checkpoint_of(path: Path) -> Path:
     """The transformers folder in a run, or `path` itself."""
-    return path / CHECKPOINT if (path / CHECKPOINT).is_dir() else path
+    # The spare stands alone while a checkpoint is being replaced, and after a kill in that moment.
+    names = (CHECKPOINT, f"{CHECKPOINT}{SPARE}")
+    return next((path / name for name in names if (path / name).is_dir()), path)
 
 
 def table(result: Mapping[str, Any], indent: str = "  ") -> list[str]:

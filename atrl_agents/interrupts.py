@@ -7,21 +7,32 @@ with Interrupts() as interrupts:
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SAME_REQUEST = 0.5  # seconds: wrappers such as `timeout` pass a signal on that their child got already
+_SAID = b"\natrl: stopping at the next safe point, and saving; Ctrl-C again stops at once\n"
+
 
 class Interrupted(Exception):
-    """The person at the keyboard (or the system, by SIGTERM) asked the run to stop."""
+    """The person at the keyboard (or the system, by SIGTERM or SIGHUP) asked the run to stop."""
 
 
 class Interrupts:
-    """Catches SIGINT and SIGTERM while it is open; does nothing outside the main thread."""
+    """Catches SIGINT, SIGTERM and SIGHUP while it is open; does nothing outside the main thread.
+
+    A SIGHUP that is ignored stays ignored: `nohup` asks for that.
+    """
 
     def __init__(self) -> None:
         self.asked = False
+        self._since = 0.0
         self._before: dict[int, Any] = {}
 
     def check(self) -> None:
@@ -29,10 +40,19 @@ class Interrupts:
         if self.asked:
             raise Interrupted
 
+    def wait(self, seconds: float) -> bool:
+        """Whether a stop was asked for, or is within that time."""
+        until = time.monotonic() + seconds
+        while not self.asked and time.monotonic() < until:
+            time.sleep(0.01)
+        return self.asked
+
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._before = {
-                number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)
+                number: signal.signal(number, self._handle)
+                for number in SIGNALS
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
             }
         return self
 
@@ -40,9 +60,13 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
+        now = time.monotonic()
+        if not self.asked:
+            self.asked, self._since = True, now
+            with contextlib.suppress(OSError):  # the terminal may be gone; print() could be running already
+                os.write(2, _SAID)
+        elif number == signal.SIGINT and now - self._since > _SAME_REQUEST:
+            raise KeyboardInterrupt  # systems repeat SIGTERM as a matter of course, people press keys

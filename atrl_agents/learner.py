@@ -10,6 +10,7 @@ gradient is that of the whole batch however it is cut into micro-batches.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -35,6 +36,10 @@ def make_optimizer(model: Any, config: OptimConfig) -> torch.optim.AdamW:
         eps=config.eps,
         weight_decay=config.weight_decay,
     )
+
+
+class Diverged(RuntimeError):
+    """Training has left the numbers: a loss, gradient or log-probability is infinite or no number."""
 
 
 class Learner:
@@ -63,7 +68,13 @@ class Learner:
                 parameter.grad = torch.zeros_like(parameter)
 
     def update(self, batch: TensorDictBase) -> dict[str, float]:
-        """One optimiser step on complete groups, ordered by group; returns the metrics of the step."""
+        """One optimiser step on complete groups, ordered by group; returns the metrics of the step.
+
+        Diverged: a number of the batch or the gradient is not finite; the weights are left as they were.
+        """
+        for name, what in ((keys.REWARD, "a reward"), (keys.LOG_PROB, "a sampled token's log-probability")):
+            if not bool(torch.isfinite(batch[name]).all()):
+                raise Diverged(self._diverged(what))
         valid = batch[keys.SCORED]
         advantage = self.advantage(batch[keys.REWARD], valid)
         response = batch[keys.LENGTH] - batch[keys.PROMPT_LENGTH]
@@ -84,6 +95,8 @@ class Learner:
             objective += loss.detach()
             sums = part_sums if sums is None else sums + part_sums
         grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optim.grad_clip)
+        if not math.isfinite(float(grad_norm)):
+            raise Diverged(self._diverged("the norm of the gradient"))
         self.optimizer.param_groups[0]["lr"] = learning_rate = self.learning_rate()
         self.optimizer.step()
         self.updates += 1
@@ -116,6 +129,12 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = state["updates"]
+
+    def _diverged(self, what: str) -> str:
+        return (
+            f"{what} in update {self.updates + 1} is not finite, so the update was not made; training has diverged: "
+            "give a smaller --optim.learning-rate, a --temperature nearer 1, or rewards of moderate size"
+        )
 
     def _per_group(self, values: Tensor) -> Tensor:
         return values.view(-1, self.config.samples_per_prompt)

@@ -21,7 +21,8 @@ from typing import Any, Self
 
 from . import config_file
 from .config import TrainConfig
-from .console import Console, make_console
+from .config_check import CHECKPOINT, SPARE
+from .console import Console, SilentConsole, make_console
 from .run_files import METRICS, SAMPLES, MetricsFile, SamplesFile, json_line, plain
 
 CURVE = "curve.png"
@@ -64,6 +65,7 @@ class Reporter:
         self._trackers: list[Any] = []
         self._metrics = MetricsFile(self.folder / METRICS)
         self._samples = SamplesFile(self.folder / SAMPLES)
+        self.unheard = ""  # why nobody sees what is shown any more, as soon as that is so
         self._info: dict[str, Any] = {}
         self._clock: float | None = None  # when the first row came, if the trainer does not time its rows
         self._timed = False
@@ -81,7 +83,7 @@ class Reporter:
         self._metrics.open(step)
         self._samples.open(step)
         self._trackers = [_tracker(name, self.folder, self.config) for name in self._logger_names]
-        self.console.start(self._info)
+        self._show("start", self._info)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """One row of metrics.csv; a second call for the same step adds to its row.
@@ -98,28 +100,28 @@ class Reporter:
             tracker.log_metrics(
                 {name: float(row[name]) for name in row if math.isfinite(row[name])}, step=step
             )
-        self.console.step(step, row)
+        self._show("step", step, row)
 
     def sample(self, step: int, sample: Mapping[str, Any]) -> None:
         """One completion: prompt, completion, answer, verdict, reward, group, member, version, staleness."""
         line = plain({"step": step, **sample})
         self._samples.write(line)
-        self.console.sample(step, line)
+        self._show("sample", step, line)
 
     def phase(self, text: str) -> None:
         """What the run does now or waits for, such as 'evaluating 500 problems'."""
-        self.console.phase(text)
+        self._show("phase", text)
 
     def note(self, text: str) -> None:
         """A line that stays on the console."""
-        self.console.note(text)
+        self._show("note", text)
 
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Write summary.json and curve.png, show the result, and return what was written."""
         whole = {**dict.fromkeys(SUMMARY_FIELDS), **summary, "run": self._info}
         config_file.write_whole(self.folder / SUMMARY, json_line(whole, indent=2) + "\n")
         self._draw()
-        self.console.finish(plain(whole))
+        self._show("finish", plain(whole))
         return whole
 
     def close(self) -> None:
@@ -129,7 +131,7 @@ class Reporter:
         for tracker in self._trackers:
             tracker.close()
         self._trackers = []
-        self.console.close()
+        self._show("close")
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +140,15 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self.close()
+
+    def _show(self, what: str, *arguments: Any) -> None:
+        try:
+            getattr(self.console, what)(*arguments)
+        except (
+            OSError
+        ) as error:  # the reader of a pipe or the terminal has gone, or the disk under the log is full
+            self.console = SilentConsole()
+            self.unheard = f"standard output cannot be written to ({error.strerror})"
 
     def _draw(self) -> None:
         from .plot import draw
@@ -152,7 +163,8 @@ def _clear(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
     for name in (METRICS, SAMPLES, CURVE, SUMMARY, config_file.CONFIG):
         (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    for name in (CHECKPOINT, CHECKPOINT + SPARE):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _tracker(name: str, folder: Path, config: TrainConfig) -> Any:

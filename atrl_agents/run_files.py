@@ -8,9 +8,9 @@ rows = read_metrics(folder / METRICS)          # [{"step": 1.0, "loss": 0.5}]
 
 from __future__ import annotations
 
-import csv
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -67,6 +67,8 @@ class MetricsFile:
     def open(self, keep_until: int | None) -> None:
         """Start anew, or keep the rows up to step `keep_until` and append to them."""
         found = [] if keep_until is None else read_metrics(self.path)
+        if keep_until is not None:
+            _keep_damaged(self.path, readable=len(found))
         rows = [row for row in found if row["step"] <= (keep_until or 0)]
         names = dict.fromkeys(name for row in found for name in row)  # a row names only the cells it fills
         self.columns += [name for name in names if name not in self.columns]
@@ -135,26 +137,41 @@ class SamplesFile:
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """The whole rows of a metrics.csv; an empty cell is no entry, and a torn last line is left out."""
+    """The whole rows of a metrics.csv; an empty cell is no entry; a torn or damaged line is left out."""
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8")
-    table = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    text = path.read_text(encoding="utf-8", errors="replace")
+    table = [line.split(",") for line in text[: text.rfind("\n") + 1].splitlines()]
     header = table[0] if table else []
-    rows = (dict(zip(header, cells, strict=True)) for cells in table[1:] if len(cells) == len(header))
-    return [{name: float(cell) for name, cell in row.items() if cell} for row in rows if row.get("step")]
+    rows = []
+    for cells in table[1:]:
+        try:
+            row = {name: float(cell) for name, cell in zip(header, cells, strict=True) if cell}
+        except ValueError:
+            continue
+        if "step" in row:
+            rows.append(row)
+    return rows
+
+
+def _keep_damaged(path: Path, readable: int) -> None:
+    """Copy a file with rows that cannot be read before it is written anew without them."""
+    if path.is_file() and path.read_bytes().count(b"\n") > readable + 1:
+        shutil.copyfile(path, path.with_name(f"{path.name}.damaged"))
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a samples.jsonl; a torn last line is left out."""
+    """The whole lines of a samples.jsonl; a torn or damaged line is left out."""
     if not path.is_file():
         return []
     samples = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
-            samples.append(json.loads(line))
-        except ValueError:
+            sample = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(sample, dict) and isinstance(sample.get("step", 0), int | float):
+            samples.append(sample)
     return samples
 
 

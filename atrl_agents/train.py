@@ -8,6 +8,7 @@ many groups may be started ahead of the trainer, and the backend says in which p
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from atrl_envs import keys
 from atrl_envs.verify import Verdict
 
 from . import checkpoint, models, spawning
-from .complaints import bad_input
+from .claim import claimed
+from .complaints import bad_input, enough_memory
 from .config import GRPOConfig, TrainConfig
-from .config_check import CHECKPOINT, resolve
+from .config_check import CHECKPOINT, check_folder, resolve
 from .evaluate import Evaluation, Evaluator
 from .interrupts import Interrupted, Interrupts
 from .learner import Learner
@@ -38,15 +40,22 @@ def train(config: TrainConfig) -> dict[str, Any]:
     """Run a config to its end and return what summary.json holds.
 
     Raises:
-        ConfigError: a setting that cannot work, before anything is built.
-        WorkerDied: a rollout worker died; the checkpoint of the last finished step is in the run folder.
+        ConfigError: a setting that cannot work, before anything is built; or another run has the folder.
+        WorkerDied: a rollout worker died.
+        WaitTimeout: no episodes came for ten minutes, though every worker lives.
+        Diverged: a number of the training is no longer finite.
+        OSError: the run folder cannot be written to.
+
+    Whatever ends it, an error of a task of yours too: once the run is past its warm start, the state after the last
+    finished step is saved in the run folder before the error goes on.
     """
     config = resolve(config)
     assert isinstance(config, GRPOConfig)
     spawning.check(config)
     torch.set_num_threads(config.trainer_threads)
-    with Reporter(config, config.folder) as report, Interrupts() as interrupts:
-        with bad_input():
+    with claimed(config.folder), Reporter(config, config.folder) as report, Interrupts() as interrupts:
+        check_folder(config)  # under the claim: nobody has begun a run there meanwhile
+        with bad_input(), enough_memory():
             run = Run(config, report, interrupts)
         try:
             return run.go()
@@ -91,13 +100,21 @@ class Run:
             self.policy_rules, self.env.sequence_length, reward_parts=len(self.env.rewards.names)
         )
         if state:
+            self._restore(state)
+        self._progress: dict[str, Any] = {}  # where the data stood after the last finished step
+        self._mark()
+        self.mailbox: WeightMailbox | None = None
+        self.collector: Any = None
+        self.meters = Meters(self.buffer, state.get("meters"), self.env.rewards.names)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        try:
             self.learner.load_state_dict(state["learner"])
             self.buffer.restore(state["data"])
             if self.env.curriculum is not None and state["curriculum"] is not None:
                 self.env.curriculum.load_state_dict(state["curriculum"])
-        self.mailbox: WeightMailbox | None = None
-        self.collector: Any = None
-        self.meters = Meters(self.buffer, state.get("meters"), self.env.rewards.names)
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            raise checkpoint.damaged(self.folder / CHECKPOINT, error) from error
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -112,20 +129,41 @@ class Run:
             self.warm = True
             if self.accuracy_before is None:
                 self._evaluate_before()
+            if config.save_every and not config.resume:
+                self._save()  # a kill in the first steps shall not cost the warm start
             self._start_collecting()
             while self.step < config.steps:
                 self._one_step()
         except Interrupted:
             outcome = "interrupted"
         except WorkerDied as death:
-            self.report.note(f"stopped: {death}")
-            self._finish("worker died", evaluate=False, cause=str(death))
+            # A scheduler that ends a job sends SIGTERM to all of its processes, in any order.
+            if not (death.signal == signal.SIGTERM and self.interrupts.wait(1.0)):
+                self._fail("worker died", death, str(death))
+                raise
+            outcome = "interrupted"
+        except Exception as error:
+            self._fail("failed", error, f"{type(error).__name__}: {error}")
             raise
-        return self._finish(outcome, evaluate=outcome == "finished")
+        return self._finish(outcome, evaluate=outcome == "finished", cause=self.report.unheard)
+
+    def _fail(self, outcome: str, error: Exception, cause: str) -> None:
+        """Save what there is; an error in doing so must not hide the first."""
+        self.report.note(f"stopped: {cause}")
+        try:
+            self._finish(outcome, evaluate=False, cause=cause)
+        except Exception as second:
+            error.add_note(f"and then: {second}")
+
+    def _heed(self) -> None:
+        """Interrupted where somebody asked the run to stop, or nobody listens to it any more."""
+        self.interrupts.check()
+        if self.report.unheard:
+            raise Interrupted
 
     def _evaluate_before(self) -> None:
         self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
-        before = self.evaluator(self.model, on_block=self.interrupts.check)
+        before = self.evaluator(self.model, on_block=self._heed)
         self.accuracy_before, self.interval_before = before.accuracy, list(before.interval)
         self.report.step(self.step, {"accuracy": before.accuracy})
         self.report.note(f"before: {_accuracy(before)}")
@@ -145,14 +183,15 @@ class Run:
             return
 
         def on_step(step: int, loss: float) -> None:
-            self.interrupts.check()
+            self._heed()
             if step % 10 == 0 or step == config.warmup_steps:
                 self.report.phase(
                     f"warm start on gold answers: step {step} of {config.warmup_steps}, loss {loss:.3f}"
                 )
 
         settings = {"steps": config.warmup_steps, "seed": config.seed}
-        warm_up(self.actor, self.env.bank, self.vocab, config.warmup, **settings, on_step=on_step)
+        with enough_memory():
+            warm_up(self.actor, self.env.bank, self.vocab, config.warmup, **settings, on_step=on_step)
 
     def _start_collecting(self) -> None:
         config = self.config
@@ -176,23 +215,27 @@ class Run:
         else:
             self._publish()
             self.collector = make_collector(self.env, self.actor, buffer=self.buffer, backend="direct")
-        self.collector.interrupt = self.interrupts.check
+        self.collector.interrupt = self._heed
         self.collector.advance(self.step)
+        self._mark()
         self.report.phase("")
         self.meters.start()
 
     def _one_step(self) -> None:
         config = self.config
-        self.interrupts.check()
+        self._heed()
         batch = self.buffer.sample()
         metrics = self.learner.update(batch)
         self.step += 1
         self._publish()
         self.collector.advance(self.step)
-        metrics |= self.meters.step(batch, self.collector.status())
-        if config.eval_every and self.step % config.eval_every == 0 and self.step < config.steps:
-            metrics["accuracy"] = self.evaluator(self.model, on_block=self.interrupts.check).accuracy
-        self.report.step(self.step, metrics | {keys.VERSION: self.step})
+        metrics |= self.meters.step(batch, self.collector.status()) | {keys.VERSION: self.step}
+        self._mark()
+        try:
+            if config.eval_every and self.step % config.eval_every == 0 and self.step < config.steps:
+                metrics["accuracy"] = self.evaluator(self.model, on_block=self._heed).accuracy
+        finally:  # an interrupted evaluation does not undo the step
+            self.report.step(self.step, metrics)
         if self.step % config.log_every == 0 or self.step == config.steps:
             self.report.sample(self.step, self._sample(batch))
         if config.save_every and self.step % config.save_every == 0:
@@ -203,6 +246,14 @@ class Run:
         if self.mailbox is not None:
             self.mailbox.publish(dict(self.model.named_parameters()), self.step)
         self.actor.set_version(self.step)
+
+    def _mark(self) -> None:
+        """Note where the data stands after a finished step: there a resumed run goes on, with all of the next batch."""
+        self._progress = {
+            "data": self.buffer.progress(),
+            # Workers measure success for themselves, anew after a resume.
+            "curriculum": None if self.config.workers else self.env.state_dict().get("curriculum"),
+        }
 
     # -- what it leaves --------------------------------------------------------------------------
 
@@ -217,7 +268,7 @@ class Run:
         if evaluate:
             self.report.phase(f"evaluating {self.evaluator.problems} held-out problems")
             try:
-                after = self.evaluator(self.model, on_block=self.interrupts.check)
+                after = self.evaluator(self.model, on_block=self._heed)
                 self.report.step(self.step, {"accuracy": after.accuracy})
             except Interrupted:
                 outcome = "interrupted"
@@ -236,14 +287,17 @@ class Run:
         return self.report.finish(summary)
 
     def _save(self) -> None:
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()):
+            self.report.note(
+                "not saved: the weights are no longer finite; an earlier checkpoint stays as it is"
+            )
+            return
         state = {
             "step": self.step,
             "accuracy_before": self.accuracy_before,
             "interval_before": self.interval_before,
             "learner": self.learner.state_dict(),
-            "data": self.buffer.progress(),
-            # Workers measure success for themselves, anew after a resume.
-            "curriculum": None if self.config.workers else self.env.state_dict().get("curriculum"),
+            **self._progress,
             "meters": self.meters.state_dict(),
         }
         checkpoint.save(self.folder / CHECKPOINT, self.model, self.vocab, state)

@@ -8,6 +8,7 @@ training problems only.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from atrl_envs import streams
 from atrl_envs.vocab import Vocab
 
 from .config import WarmupConfig
+from .learner import Diverged
 
 _WINDOW = 4  # batches over which the share of right answers is taken
 _RAMP = 20  # steps of linear warm-up of the learning rate
@@ -57,6 +59,9 @@ def warm_up(
     Args:
         actor: a policy with `model` and `response_log_probs`.
         on_step: called with (step, mean loss per response token, in nats).
+
+    Raises:
+        Diverged: the loss is no longer a finite number.
     """
     tokens, prompt_length, length = gold_sequences(bank, vocab)
     model = actor.model
@@ -79,6 +84,11 @@ def warm_up(
         width = int(length[index].max())
         out = actor.response_log_probs(tokens[index, :width], prompt_length[index], length[index])
         loss = -out.log_prob.sum() / (length - prompt_length)[index].sum()
+        if not math.isfinite(float(loss.detach())):
+            raise Diverged(
+                f"the loss of the warm start is {float(loss.detach())} at step {step + 1}; it has diverged: give a "
+                "smaller --warmup.learning-rate"
+            )
         exact.append(float(out.likeliest.all(1).float().mean()))
         optimizer.zero_grad()
         loss.backward()

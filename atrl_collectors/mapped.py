@@ -9,12 +9,16 @@ The file begins with a JSON description, so that a reader needs nothing but the 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +29,10 @@ import torch
 MAGIC = b"atrl-map"
 ALIGNMENT = 64
 Layout = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+
+_SCRATCH = "atrl."
+_YOUNG_SECONDS = 60.0
+_held: dict[Path, int] = {}  # descriptors that lock this process's scratch directories
 
 _first, _second = threading.Lock(), threading.Lock()
 
@@ -99,10 +107,48 @@ def attach(path: str | os.PathLike[str]) -> Mapped:
 
 
 def scratch_directory(needed: int = 1 << 28) -> Path:
-    """A new private directory: in memory where the system has room for `needed` bytes there, else on disk."""
+    """A new private directory: in memory where the system has room for `needed` bytes there, else on disk.
+
+    Give it to `discard` afterwards. Where a whole group of processes was killed at once, nobody could do that; this
+    removes what such groups have left.
+    """
     memory = Path("/dev/shm")
-    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > needed
-    return Path(tempfile.mkdtemp(prefix="atrl-", dir=memory if roomy else None))
+    there = memory.is_dir() and os.access(memory, os.W_OK)
+    for parent in {Path(tempfile.gettempdir()), *([memory] if there else [])}:
+        _sweep(parent)
+    roomy = there and shutil.disk_usage(memory).free > needed
+    path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=memory if roomy else None))
+    _held[path] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with contextlib.suppress(OSError):  # a file system without locks: nobody will sweep there either
+        fcntl.flock(_held[path], fcntl.LOCK_EX)
+    return path
+
+
+def discard(path: Path) -> None:
+    """Remove a scratch directory, whoever made it."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path in _held:
+        os.close(_held.pop(path))
+
+
+def _sweep(parent: Path) -> None:
+    """Remove scratch directories of this user whose owner is dead: the kernel has let go of its lock."""
+    for path in parent.glob(f"{_SCRATCH}*"):
+        try:
+            about = path.lstat()
+            old = time.time() - about.st_mtime > _YOUNG_SECONDS  # a younger one may be about to be locked
+            if not (stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and old):
+                continue
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:  # removed meanwhile
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except OSError:  # its owner lives
+            continue
+        finally:
+            os.close(descriptor)
 
 
 def _reserve(descriptor: int, size: int, path: Path) -> None:

@@ -6,7 +6,6 @@ batch = buffer.sample()                  # looks into the channels until a batch
 
 from __future__ import annotations
 
-import shutil
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,4 +115,4 @@ class ProcessCollector(EpisodeCollector):
 
 def _remove(desk: Desk) -> None:
     if desk.temporary:
-        shutil.rmtree(desk.directory, ignore_errors=True)
+        mapped.discard(desk.directory)

@@ -35,15 +35,30 @@ PolicyFn = Callable[[], Any]
 
 
 class WorkerDied(RuntimeError):
-    """A rollout worker ended by itself: `worker`, `pid`, `cause` (a signal's name or a traceback)."""
+    """A rollout worker ended by itself: `worker`, `pid`, `cause` (a signal's name, a traceback), `signal` (or None)."""
 
-    def __init__(self, worker: int, num_workers: int, pid: int | None, phase: str, cause: str) -> None:
+    def __init__(
+        self,
+        worker: int,
+        num_workers: int,
+        pid: int | None,
+        phase: str,
+        cause: str,
+        signal: int | None = None,
+    ) -> None:
         super().__init__(f"rollout worker {worker} of {num_workers} (pid {pid}) died ({phase}): {cause}")
         self.worker, self.num_workers, self.pid = worker, num_workers, pid
-        self.phase, self.cause = phase, cause
+        self.phase, self.cause, self.signal = phase, cause, signal
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WorkerDied, (self.worker, self.num_workers, self.pid, self.phase, self.cause)
+        return WorkerDied, (
+            self.worker,
+            self.num_workers,
+            self.pid,
+            self.phase,
+            self.cause,
+            self.signal,
+        )
 
 
 class Workers:
@@ -163,7 +178,9 @@ class Workers:
     def _obituary(self, worker: int, process: Any) -> WorkerDied:
         status = self.records[worker].read()
         phase = status.state_name if status.heartbeat else STATES[STARTING]
-        return WorkerDied(worker, self.num_workers, process.pid, phase, self._cause(worker, process.exitcode))
+        code, cause = process.exitcode, self._cause(worker, process.exitcode)
+        number = -code if code is not None and code < 0 else None
+        return WorkerDied(worker, self.num_workers, process.pid, phase, cause, number)
 
     def _cause(self, worker: int, exitcode: int | None) -> str:
         failure = failure_path(self.desk.directory, worker)
@@ -215,6 +232,7 @@ def _leave_with(parent: Any, desk: Desk) -> None:
     parent.join()  # however the trainer ends, SIGKILL included
     if desk.temporary:
         shutil.rmtree(desk.directory, ignore_errors=True)
+        desk.mailbox.unlink(missing_ok=True)  # nobody will publish in it again
     os._exit(1)
 
 

@@ -10,6 +10,7 @@ reward function that raises is a mistake of its author, and stops the environmen
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -138,7 +139,11 @@ class OpenCases:
             self.failures[outcome.status] += 1
             case.failed = True
         elif place != _VERDICT:
-            case.parts[place] = float(outcome.value)
+            if not math.isfinite(value := float(outcome.value)):
+                raise RuntimeError(
+                    f"reward {self.rewards.names[place]!r} must return finite numbers, got {value}"
+                )
+            case.parts[place] = value
         else:
             case.verdict = int(outcome.value)
             if self._correctness is not None:

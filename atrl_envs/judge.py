@@ -137,6 +137,7 @@ class Judge:
             if not rows.numel():
                 return nothing
             judged = self(tokens[rows], start[rows], length[rows], problem[rows], ended[rows])
+            self.rewards.check(judged.parts)
         else:
             judged = self(tokens, start, length, problem, ended)
             self._finish(judged, problem, ended, defer)

@@ -190,6 +190,16 @@ class Rewards:
         ]
         return torch.stack(columns, 1)
 
+    def check(self, parts: Tensor) -> None:
+        """ValueError where a component of parts [B, R] is infinite or no number; it looks, so not inside a program."""
+        finite = torch.isfinite(parts)
+        if not bool(finite.all()):
+            row, place = (~finite).nonzero()[0].tolist()
+            raise ValueError(
+                f"reward {self.names[place]!r} must return finite numbers, got {float(parts[row, place])}; mend it for "
+                "the responses that it has no number for"
+            )
+
     def total(self, parts: Tensor) -> Tensor:
         """[..., R] -> [...] float32."""
         reward = torch.zeros_like(parts[..., 0])

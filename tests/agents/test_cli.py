@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[TrainConfig
 def test_the_algorithm_is_the_first_word_and_may_be_left_out(trained: list[TrainConfig]) -> None:
     assert cli.main(["train", "grpo", "--steps", "3"]) == 0
     assert cli.main(["train", "--steps", "3"]) == 0
-    assert trained[0] == trained[1]
+    assert replace(trained[0], out=None) == replace(trained[1], out=None)
     assert isinstance(trained[0], GRPOConfig)
     assert trained[0].steps == 3
 
@@ -92,7 +93,7 @@ def test_a_new_folder_every_time(trained: list[TrainConfig]) -> None:
     for number in (1, 2):
         assert cli.main(["train"]) == 0
         assert trained[-1].folder == Path(f"runs/addition-grpo-async-{number}")
-        trained[-1].folder.mkdir(parents=True)
+        assert trained[-1].folder.is_dir()  # taken at once, so runs that start together do not meet
 
 
 # Files
@@ -149,6 +150,8 @@ def test_resume_takes_the_runs_own_settings(trained: list[TrainConfig], tmp_path
         ("train --resume --out nowhere", "no checkpoint/"),
         ("train --tiny.width 130", "multiple of 8"),
         ("train --import no_such_module", "no_such_module"),
+        ("train --import .", "no whole name"),
+        ("train --env.id :", "no whole name"),
         ("train --env.id atrl/File-v0 --env.set path=none.jsonl", "none.jsonl"),
         ("eval nowhere --env.id atrl/Addition-v0", "no checkpoint"),
         ("eval nowhere", "add --env.id"),

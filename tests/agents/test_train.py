@@ -169,16 +169,20 @@ if __name__ == "__main__":
 """
 
 
-def start(tmp_path: Path, mode: str) -> tuple[subprocess.Popen, Path]:
+def start(tmp_path: Path, mode: str, own_session: bool = False) -> tuple[subprocess.Popen, Path]:
     script, out = tmp_path / "run.py", tmp_path / "out"
     script.write_text(SCRIPT.format(paths=[p for p in sys.path if p], mode=mode, out=str(out)))
     process = subprocess.Popen(
-        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=own_session,
     )
     deadline = time.monotonic() + 120
-    while not (out / "checkpoint").exists():
+    while not (out / "metrics.csv").exists() or len(rows(out)) < 2:  # the evaluation before, and a step
         assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline, "the run did not get to its first checkpoint"
+        assert time.monotonic() < deadline, "the run did not get to its first step"
         time.sleep(0.05)
     return process, out
 

@@ -237,6 +237,7 @@ def test_workers_leave_with_the_trainer_however_it_ends(tmp_path: Path, end: str
     else:
         assert trainer.wait(PATIENCE) == 0
     until(lambda: all(gone(pid) for pid in pids) and not Path(directory).exists())
+    assert end == "leave" or not (tmp_path / "weights").exists(), "a mailbox without a publisher"
     trainer.stdout.close()
     assert trainer.stdin is not None
     trainer.stdin.close()
