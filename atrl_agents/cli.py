@@ -8,8 +8,10 @@ What a command needs is imported inside it, so that help and complaints come at 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 
 from .complaints import ConfigError, near
 
@@ -19,16 +21,10 @@ Command = Callable[[Sequence[str]], int]
 def main(words: Sequence[str] | None = None) -> int:
     """Run `atrl WORDS` (default: the command line) and return the exit code."""
     words = list(sys.argv[1:] if words is None else words)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(help_text())
-        return 0
-    name, rest = words[0], words[1:]
     try:
-        if name not in COMMANDS:
-            raise ConfigError(
-                f"got 'atrl {name}'; there is no such command; did you mean {near(name, COMMANDS)}?"
-            )
-        return COMMANDS[name](rest)
+        code = _run(words)
+        sys.stdout.flush()  # here a reader that has gone is no traceback
+        return code
     except ConfigError as error:
         print(f"atrl: {error}", file=sys.stderr)
         return 2
@@ -38,8 +34,24 @@ def main(words: Sequence[str] | None = None) -> int:
         print("atrl: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        sys.stderr.close()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # for what Python writes out at its end
         return 141
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    if words[0] == "--version":
+        print(f"atrl {version('atrl')}")
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        raise ConfigError(
+            f"got 'atrl {name}'; there is no such command; did you mean {near(name, COMMANDS)}?"
+        )
+    return COMMANDS[name](rest)
 
 
 def help_text() -> str:
