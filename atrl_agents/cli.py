@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 
 from .complaints import ConfigError, near, raised_in
 
@@ -22,24 +23,16 @@ UNHEARD = 141  # the shell's code for SIGPIPE
 def main(words: Sequence[str] | None = None) -> int:
     """Run `atrl WORDS` (default: the command line) and return the exit code."""
     words = list(sys.argv[1:] if words is None else words)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(help_text())
-        return 0
-    name, rest = words[0], words[1:]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what a terminal's encoding lacks is shown by its code
             stream.reconfigure(errors="backslashreplace")
-    return _flushed(_run(name, rest))
+    return _flushed(_told(words))
 
 
-def _run(name: str, rest: list[str]) -> int:
+def _told(words: list[str]) -> int:
     """One command; what it raises for a person is told here."""
     try:
-        if name not in COMMANDS:
-            raise ConfigError(
-                f"got 'atrl {name}'; there is no such command; did you mean {near(name, COMMANDS)}?"
-            )
-        return COMMANDS[name](rest)
+        return _run(words)
     except ConfigError as error:
         print(f"atrl: {error}", file=sys.stderr)
         return 2
@@ -50,6 +43,21 @@ def _run(name: str, rest: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return UNHEARD
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    if words[0] == "--version":
+        print(f"atrl {version('atrl')}")
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        raise ConfigError(
+            f"got 'atrl {name}'; there is no such command; did you mean {near(name, COMMANDS)}?"
+        )
+    return COMMANDS[name](rest)
 
 
 def _flushed(code: int) -> int:

@@ -104,6 +104,8 @@ def check_env(env: EnvConfig, *, id_flag: str = "--env.id", set_flag: str = "--e
 
     The flags are those that the person typed, for complaints.
     """
+    if any(":" in name for name in env.rewards):
+        see_own_folder()
     import_modules(env.modules)
     typed_parameters(env.id, env.kwargs, id_flag=id_flag, set_flag=set_flag)
     if env.rewards:
@@ -118,13 +120,19 @@ def with_typed_parameters(env: EnvConfig) -> EnvConfig:
     return dataclasses.replace(env, kwargs=typed_parameters(env.id, env.kwargs))
 
 
+def see_own_folder() -> None:
+    """Let modules of the current folder be imported; an installed script has its own folder on the path instead."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+
+
 def import_modules(names: tuple[str, ...]) -> None:
     """Import modules by name, those of the current folder too; workers call it before they make an env.
 
     Errors: ConfigError when a module is not found. A module's own errors pass through.
     """
-    if names and (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    if names:
+        see_own_folder()
     for name in names:
         if not name or name.startswith("."):
             raise ConfigError(

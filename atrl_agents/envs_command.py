@@ -32,7 +32,7 @@ class ListConfig:
     """List the environments: id, style of the answers, and what is asked."""
 
     words: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORD")] = ""
-    """Only ids that contain this; families, such as reasoning_gym, are then listed in full."""
+    """Only ids that contain this, in any case; families, such as reasoning_gym, are then listed in full."""
     parameters: bool = False
     """Also the parameters of each task, with their defaults."""
     imports: Imports = ()
@@ -75,13 +75,13 @@ def list_main(words: Sequence[str]) -> int:
 
 
 def listing(words: str = "") -> list[tuple[str, str, str, str]]:
-    """(id, style, first line of the docstring, parameters) of each id that contains `words`; without words, a family of
-    many ids is one row."""
+    """(id, style, first line of the docstring, parameters) of each id that contains `words`, in any case; without
+    words, a family of many ids is one row."""
     from atrl_envs import list_envs
     from atrl_envs.discovery import FAMILIES
 
     if words:
-        return [row for id in list_envs() if words in id and (row := _row(id))]
+        return [row for id in list_envs() if words.lower() in id.lower() and (row := _row(id))]
     sizes: Counter[str] = Counter()
     rows = []
     for id in list_envs():

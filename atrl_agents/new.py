@@ -7,6 +7,7 @@ Installed, the package is found by its entry point in the group `atrl.tasks`; se
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
 import sys
@@ -50,6 +51,10 @@ def write_package(name: str, folder: Path) -> Path:
             f"got name '{name}'; it cannot name a module of yours; use lower case letters, digits and _"
         )
     target = folder / name
+    if not target.exists() and importlib.util.find_spec(name):
+        raise ConfigError(
+            f"got name '{name}'; a module of that name is installed, and yours would hide it; choose another name"
+        )
     if target.exists():
         raise ConfigError(f"got name '{name}'; {target} exists already; choose another name, or --folder")
     values = {

@@ -10,6 +10,7 @@ Importing this package registers the tasks that come with it and nothing heavy: 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from atrl_envs import discovery
@@ -86,6 +87,8 @@ discovery.announce()
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
+    if name == "__version__":
+        return importlib.metadata.version("atrl")
     raise AttributeError(f"module 'atrl_envs' has no attribute {name!r}")
 
 

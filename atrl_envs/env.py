@@ -85,6 +85,12 @@ class VerifiableEnv(EnvBase):
         self._place(bank, options.seed, place=0)
         self._make_specs()
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(
+            f"{n}={getattr(self, n)!r}" for n in ("num_envs", "group_size", "block_size", "split")
+        )
+        return f"VerifiableEnv({type(self.task).__name__}, {sizes}, device={str(self.device)!r})"
+
     @property
     def verifier(self) -> Any:
         """The judge: (tokens [B, S], start [B], answers [B], end [B]) -> verdicts [B] int8."""

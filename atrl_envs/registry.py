@@ -15,6 +15,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -262,12 +263,19 @@ def _import(module: str, id: str) -> None:
         ) from error
 
 
+def _bare(id: str) -> str:
+    """What is between namespace and version, in lower case: `atrl/GSM8K-v0` and `gsm8k` are both gsm8k."""
+    return re.sub(r"-v\d+$", "", id.rpartition("/")[2].lower())
+
+
 def _unknown_id(id: str) -> str:
     from atrl_envs import discovery
 
     if why := discovery.failure(id):
         return f"no environment is registered as {id!r}: {why}"
-    near = difflib.get_close_matches(id, list_envs(), n=3, cutoff=0.5)
+    known = list_envs()
+    same = [name for name in known if _bare(name) == _bare(id)]
+    near = [*dict.fromkeys([*same, *difflib.get_close_matches(id, known, n=3, cutoff=0.5)])][:3]
     lines = [f"no environment is registered as {id!r}."]
     if near:
         places = {name: f" (import {spec.module})" for name, spec in _registry.items()}

@@ -139,3 +139,8 @@ def test_light_modules_load_no_torch() -> None:
     code += "print('torch' in sys.modules, 'matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_type_checkers_of_users_see_the_annotations(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()

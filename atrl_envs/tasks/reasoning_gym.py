@@ -220,7 +220,7 @@ _HOW = {
 
 
 def _doc(name: str, kind: Any, judge: Judge, theirs: dict[str, str]) -> str:
-    first = (inspect.getdoc(kind) or "").partition("\n")[0].strip()
+    first = inspect.cleandoc(kind.__doc__ or "").partition("\n")[0].strip()  # not the base class's
     notes = f" Limits: {LIMITS[name]}." if name in LIMITS else ""
     notes += f" Its own scorer gives full marks to {FLAWS[name]}." if name in FLAWS else ""
     notes += " Some prompts need a vocab with characters beyond ASCII." if name in BEYOND_ASCII else ""

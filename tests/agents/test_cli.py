@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import atrl_agents
+import atrl_envs
 from atrl_agents import cli, config_file
 from atrl_agents.arguments import train_config
 from atrl_agents.config import EnvConfig, GRPOConfig, TrainConfig
@@ -172,6 +175,8 @@ def test_resume_takes_the_runs_own_settings(trained: list[TrainConfig], tmp_path
         ("plot", "without a run"),
         ("new 3d", "cannot name a module"),
         ("new json", "cannot name a module"),
+        ("new numpy", "a module of that name is installed"),
+        ("play gsm8k", "Near: atrl/GSM8K-v0"),
         ("new taken", "exists already"),
     ],
 )
@@ -219,6 +224,28 @@ def test_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: atrl" in out
     if words in ([], ["--help"]):
         assert all(f"  {name} " in out for name in cli.COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert re.fullmatch(r"atrl \d+\.\d+\.\d+\n", capsys.readouterr().out)
+    assert atrl_envs.__version__ == importlib.metadata.version("atrl")
+
+
+@pytest.mark.parametrize("word", ["--help", "envs"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_is_no_traceback(word: str, unbuffered: str) -> None:
+    code = f"import sys; from atrl_agents.cli import main; sys.exit(main([{word!r}]))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, text=True, env=environment
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_interruption_is_no_traceback(trained: list[TrainConfig], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,6 +302,20 @@ def test_a_module_of_ones_own_is_found_by_either_form(tmp_path: Path) -> None:
         assert "my/Doubling-v0" in done.stdout
     listed = atrl("envs", "--import", "my_tasks", folder=tmp_path).stdout.splitlines()
     assert "my/Doubling-v0\tplain\tTwice a number." in listed
+
+
+def test_a_reward_of_ones_own_is_found_in_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "my_rewards.py").write_text("def short(completions):\n    return [1.0]\n")
+    code = """
+from atrl_agents.config import EnvConfig
+from atrl_agents.config_check import check_env
+check_env(EnvConfig(rewards={"correctness": 1.0, "my_rewards:short": 0.1}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[0] = {str(ROOT)!r}\n{code}"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_error_in_ones_own_module_keeps_its_traceback(tmp_path: Path) -> None:

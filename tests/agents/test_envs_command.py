@@ -33,11 +33,16 @@ def test_a_family_is_one_row_until_it_is_asked_for(capsys: pytest.CaptureFixture
     assert len(listed) == 105
     assert ["reasoning_gym/gcd-v0", "plain"] in [row[:2] for row in listed]
     assert all(row[2] for row in listed)
+    assert not any("base class" in row[2] for row in listed)
 
 
 def test_parameters_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = rows(capsys, "atrl/Addition", "--parameters")
     assert row == ["atrl/Addition-v0", "plain", "Add whole numbers.", "operands=2 low=10 high=99"]
+
+
+def test_case_does_not_matter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [row[0] for row in rows(capsys, "ADDition")] == ["atrl/Addition-v0"]
 
 
 def test_a_word_that_nothing_contains(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,13 @@ def test_a_reset_shows_prompts_and_nothing_else() -> None:
     assert (state[keys.VERDICT] == -1).all()
 
 
+def test_an_env_says_what_it_is() -> None:
+    env = addition(num_envs=6, group_size=3)
+    assert repr(env) == (
+        "VerifiableEnv(Addition, num_envs=6, group_size=3, block_size=1, split='train', device='cpu')"
+    )
+
+
 def test_a_block_is_cut_at_its_first_end() -> None:
     env = addition(num_envs=3, block_size=4, shuffle=False, max_new_tokens=4)
     answers = env.bank.answer_texts

@@ -64,6 +64,9 @@ def test_an_unknown_id_names_near_ids_and_the_import() -> None:
     assert "'atrl/Additon-v0'" in message
     assert "atrl/Addition-v0 (import atrl_envs)" in message
     assert "your_module:atrl/Additon-v0" in message
+    for short in ("gsm8k", "GSM8K-v1", "my/Gsm8k-v0"):
+        with pytest.raises(UnknownEnvError, match=r"Near: atrl/GSM8K-v0 \(import atrl_envs\)"):
+            atrl_envs.make(short)
     with pytest.raises(ValueError, match="json:json/Thing-v0"):
         atrl_envs.make("json/Thing-v0")  # a package of that name exists: it is what to import
     with pytest.raises(UnknownEnvError, match="cannot import 'no_such_module'"):
