@@ -122,25 +122,36 @@ class Options:
 
 def main(options: Options) -> None:
     harness.use_checkout()
-    result: dict[str, Any] = {"quick": options.quick, "throughput": [], "accuracy": []}
+    name = "pipeline-quick" if options.quick else "pipeline"
+    result = measured_before(name, options)
     contests = [contest for contest in CONTESTS if contest.name in options.tasks]
+    title = f"Seconds of training to {options.target:.0%} held-out accuracy"
     with tempfile.TemporaryDirectory() as folder:
         scratch = options.warm or Path(folder)
         scratch.mkdir(parents=True, exist_ok=True)
         for contest in contests:
             warm_model(contest, scratch, options)
-        if "throughput" in options.parts:
-            for contest in contests:
-                result["throughput"] += throughput(contest, scratch, options)
-            print("\n### Throughput\n\n" + harness.table(result["throughput"]), flush=True)
-        if "accuracy" in options.parts:
-            for contest in contests:
-                result["accuracy"] += to_target(contest, scratch, options)
-            title = f"Seconds of training to {options.target:.0%} held-out accuracy"
-            print(f"\n### {title}\n\n" + harness.table(result["accuracy"]), flush=True)
-    result["settings"] = {"prompts": PROMPTS, "samples": SAMPLES, "target": options.target}
-    result["settings"] |= {"eval_problems": options.eval_problems, "limit": options.limit}
-    print(f"\n{harness.write('pipeline-quick' if options.quick else 'pipeline', result)}")
+        for part, heading, measure in (
+            ("throughput", "Throughput", throughput),
+            ("accuracy", title, to_target),
+        ):
+            for contest in contests if part in options.parts else ():
+                result[part] += measure(contest, scratch, options)
+                path = harness.write(name, result)  # at once: what comes next may take long
+            if part in options.parts:
+                print(f"\n### {heading}\n\n{harness.table(result[part])}\n\n{path}", flush=True)
+
+
+def measured_before(name: str, options: Options) -> dict[str, Any]:
+    """The settings, and the rows of other parts and tasks that an earlier call left in the JSON."""
+    settings = {"prompts": PROMPTS, "samples": SAMPLES, "target": options.target, "limit": options.limit}
+    result: dict[str, Any] = {"settings": settings | {"eval_problems": options.eval_problems}}
+    path = harness.RESULTS / f"{name}.json"
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    for part in ("throughput", "accuracy"):
+        again = options.tasks if part in options.parts else ()
+        result[part] = [row for row in before.get(part, []) if row["task"] not in again]
+    return result
 
 
 def warm_model(contest: Contest, scratch: Path, options: Options) -> None:
