@@ -82,7 +82,7 @@ CONTESTS = (
         skip=1,
         peers={"trl tuned": TUNED, "trl tuned, sorted": (*TUNED, "--sort-prompts")},
         lr=2e-5,
-        eval_every=2,
+        eval_every=5,
         ahead=4,  # a batch whose longest responses are still being written lets two more begin
     ),
 )
