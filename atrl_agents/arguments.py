@@ -42,6 +42,12 @@ def train_config(words: Sequence[str]) -> TrainConfig:
         # The run's own settings come first; what is typed now, in a file or as a flag, is meant to change them.
         saved = [f"@{config.out / CONFIG}", *words]
         config = parse(_algorithm(saved), saved, "atrl train")
+        before = config_file.load(config.folder / CONFIG)
+        if (config.model, config.tiny) != (before.model, before.tiny):
+            raise ConfigError(
+                f"got --resume with another --model or --tiny than {config.folder} began with ({before.model}); a run "
+                "goes on with the model in its checkpoint; leave them out, or begin a new run in another --out"
+            )
     return config
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -196,7 +197,7 @@ def collect_problems(
         found = list(_draw(task, split, seed, wanted, test_fraction))
     else:
         distinct: dict[str, Problem] = {}
-        for problem in listed:
+        for problem in map(partial(_checked, task), listed):
             if (problem.split or split_of(problem.prompt, test_fraction)) == split:
                 distinct.setdefault(problem.prompt, problem)
         found = list(distinct.values())
@@ -212,12 +213,21 @@ def collect_problems(
     return found
 
 
+def _checked(task: Task, problem: Any) -> Problem:
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"{type(task).__name__} gave {problem!r} ({type(problem).__name__}) for a problem; its `problem` returns, "
+            "and its `problems` yields, atrl_envs.Problem(prompt=..., answer=...)"
+        )
+    return problem
+
+
 def _draw(task: Task, split: str, seed: int, wanted: int, test_fraction: float) -> Iterator[Problem]:
     """Draw until there are enough, or until nothing new comes: then the space is as good as exhausted."""
     seen: set[str] = set()
     misses, index = 0, 0
     while len(seen) < wanted and misses < max(1_000, min(20 * len(seen), 20_000)):
-        problem = task.problem(generator(seed, split, index))
+        problem = _checked(task, task.problem(generator(seed, split, index)))
         index += 1
         if problem.prompt in seen or split_of(problem.prompt, test_fraction) != split:
             misses += 1

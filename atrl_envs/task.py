@@ -59,6 +59,12 @@ class Problem:
     split: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("prompt", "answer", "response"):
+            text = getattr(self, name)
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"a Problem's {name} is a text, got {text!r} ({type(text).__name__}); write it as str"
+                )
         if isinstance(self.difficulty, bool) or not isinstance(self.difficulty, int) or self.difficulty < 0:
             raise ValueError(f"difficulty is a level 0, 1, 2, ..., got {self.difficulty!r}")
 

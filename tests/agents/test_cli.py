@@ -135,6 +135,18 @@ def test_resume_takes_the_runs_own_settings(trained: list[TrainConfig], tmp_path
     assert config.env.kwargs == {"low": 0, "high": 9}
 
 
+@pytest.mark.parametrize("words", ["--tiny.width 256", "--model elsewhere"])
+def test_resume_goes_on_with_its_own_model(
+    trained: list[TrainConfig], tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoint").mkdir(parents=True)
+    config_file.save(GRPOConfig(out=run), run)
+    assert cli.main(["train", "--resume", "--out", str(run), *words.split()]) == 2
+    assert "with another --model or --tiny than" in capsys.readouterr().err
+    assert not trained
+
+
 # Complaints
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy
 import pytest
@@ -112,3 +113,26 @@ def test_impossible_banks() -> None:
         collect_problems(Listed(), split="train", seed=0, test_fraction=10)
     with pytest.raises(ValueError, match="bank_size must be at least 1"):
         collect_problems(Listed(), split="train", seed=0, size=0)
+
+
+class Careless(Task):
+    """Gives whatever it is told to."""
+
+    what: str = "none"
+
+    def problem(self, rng: numpy.random.Generator) -> Problem:
+        given: dict[str, Any] = {"none": None, "pair": ("1+1=", "2")}
+        return given[self.what] if self.what in given else Problem(prompt="1+1=", answer=2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("none", r"Careless gave None \(NoneType\) for a problem; its `problem` returns"),
+        ("pair", r"Careless gave \('1\+1=', '2'\) \(tuple\)"),
+        ("number", r"a Problem's answer is a text, got 2 \(int\)"),
+    ],
+)
+def test_what_is_no_problem_is_named(what: str, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        collect_problems(Careless(what=what), split="train", seed=0)
