@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from collectors import update_parts
 
 Part = Literal["throughput", "accuracy"]
 PROMPTS, SAMPLES = 64, 8
+EVAL_EVERY = 5  # updates between two evaluations of the runs to the target, on every side
 STILL = 1e-9  # a learning rate at which nothing changes
 
 
@@ -42,7 +44,6 @@ class Contest:
     updates: int
     peers: dict[str, tuple[str, ...]]
     lr: float  # of the runs to the target, constant
-    eval_every: int  # updates between two evaluations of those runs, on every side
     ahead: int  # largest staleness of our asynchronous runs
     skip: int = 2
 
@@ -66,7 +67,6 @@ CONTESTS = (
         updates=32,
         peers={"trl": ()},
         lr=2e-4,
-        eval_every=5,
         ahead=1,
     ),
     Contest(
@@ -82,7 +82,6 @@ CONTESTS = (
         skip=1,
         peers={"trl tuned": TUNED, "trl tuned, sorted": (*TUNED, "--sort-prompts")},
         lr=2e-5,
-        eval_every=5,
         ahead=4,  # a batch whose longest responses are still being written lets two more begin
     ),
 )
@@ -127,8 +126,7 @@ def main(options: Options) -> None:
     contests = [contest for contest in CONTESTS if contest.name in options.tasks]
     title = f"Seconds of training to {options.target:.0%} held-out accuracy"
     with tempfile.TemporaryDirectory() as folder:
-        scratch = options.warm or Path(folder)
-        scratch.mkdir(parents=True, exist_ok=True)
+        scratch = Path(folder)
         for contest in contests:
             warm_model(contest, scratch, options)
         for part, heading, measure in (
@@ -145,7 +143,8 @@ def main(options: Options) -> None:
 def measured_before(name: str, options: Options) -> dict[str, Any]:
     """The settings, and the rows of other parts and tasks that an earlier call left in the JSON."""
     settings = {"prompts": PROMPTS, "samples": SAMPLES, "target": options.target, "limit": options.limit}
-    result: dict[str, Any] = {"settings": settings | {"eval_problems": options.eval_problems}}
+    settings |= {"eval_every": EVAL_EVERY, "eval_problems": options.eval_problems}
+    result: dict[str, Any] = {"settings": settings}
     path = harness.RESULTS / f"{name}.json"
     before = json.loads(path.read_text()) if path.is_file() else {}
     for part in ("throughput", "accuracy"):
@@ -158,10 +157,15 @@ def warm_model(contest: Contest, scratch: Path, options: Options) -> None:
     """The model that every side begins with."""
     words = [*contest.env_words, *contest.warmup, "--steps", "0", "--mode", "sync", "--eval-problems", "512"]
     words += ["--warmup-steps", "40", "--warmup.anneal-steps", "10"] if options.quick else []
-    summary = scratch / contest.name / "summary.json"
-    if not summary.is_file():
-        harness.run(atrl(scratch / contest.name, [*words, "--overwrite"]))
-    before = json.loads(summary.read_text())["accuracy_before"]
+    model = scratch / contest.name
+    kept = None if options.warm is None or options.quick else options.warm / contest.name
+    if kept is not None and (kept / "summary.json").is_file():
+        shutil.copytree(kept, model)
+    else:
+        harness.run(atrl(model, words))
+        if kept is not None:
+            shutil.copytree(model, kept)
+    before = json.loads((model / "summary.json").read_text())["accuracy_before"]
     print(f"{contest.name}: warm start at {before:.1%}", flush=True)
 
 
@@ -258,7 +262,7 @@ def to_target(contest: Contest, scratch: Path, options: Options) -> list[dict[st
     limit = 5.0 if options.quick else options.limit
     seen: dict[str, list[dict[str, Any]]] = {}
     for repetition in range(1 if options.quick else options.accuracy_repetitions):
-        shared = ("--eval-every", str(contest.eval_every), "--eval-problems", str(options.eval_problems))
+        shared = ("--eval-every", str(EVAL_EVERY), "--eval-problems", str(options.eval_problems))
         for mode in OURS:
             words = [*our_words(contest, scratch, mode, contest.lr), *shared, "--seed", str(repetition)]
             words += options.train.split()
