@@ -28,6 +28,7 @@ COLUMNS = (
     "seconds",
     "success_rate",
     "accuracy",
+    "eval_seconds",
     "grad_norm",
     "loss",
     "staleness_mean",

@@ -9,6 +9,7 @@ many groups may be started ahead of the trainer, and the backend says in which p
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from atrl_collectors import StalenessPolicy, WeightMailbox, make_buffer, make_co
 from atrl_collectors.samplers import STALENESS
 from atrl_collectors.workers import WorkerDied
 from atrl_envs import keys
+from atrl_envs.rewards import BUILT_IN
 from atrl_envs.verify import Verdict
 
 from . import checkpoint, models, spawning
@@ -87,6 +89,8 @@ class Run:
         start_group = state["data"]["next_group"] if state else 0
         self.env_recipe = EnvRecipe(config, self.vocab, start_group)
         self.env = self.env_recipe(num_workers=max(1, config.workers))
+        if set(self.env.rewards.names) - set(BUILT_IN):
+            self.env.judge.rehearse()
         models.check_length(self.model, self.env.sequence_length, self.env.max_new_tokens)
         self.evaluator = Evaluator(
             replace(config.env, max_new_tokens=self.env.max_new_tokens),
@@ -191,7 +195,7 @@ class Run:
 
         settings = {"steps": config.warmup_steps, "seed": config.seed}
         with enough_memory():
-            warm_up(self.actor, self.env.bank, self.vocab, config.warmup, **settings, on_step=on_step)
+            warm_up(self.actor, self.env.bank, config.warmup, **settings, on_step=on_step)
 
     def _start_collecting(self) -> None:
         config = self.config
@@ -233,7 +237,9 @@ class Run:
         self._mark()
         try:
             if config.eval_every and self.step % config.eval_every == 0 and self.step < config.steps:
+                began = time.monotonic()
                 metrics["accuracy"] = self.evaluator(self.model, on_block=self._heed).accuracy
+                metrics["eval_seconds"] = time.monotonic() - began
         finally:  # an interrupted evaluation does not undo the step
             self.report.step(self.step, metrics)
         if self.step % config.log_every == 0 or self.step == config.steps:

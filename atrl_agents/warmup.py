@@ -1,6 +1,6 @@
 """A supervised start on gold responses, so that a cold model gives answers worth comparing.
 
-    warm_up(actor, bank, vocab, WarmupConfig(), steps=300, seed=0)
+    warm_up(actor, bank, WarmupConfig(), steps=300, seed=0)
 
 Next-token cross-entropy on the bank's gold responses, problems drawn from the run's own stream. It uses
 training problems only.
@@ -14,10 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from atrl_envs import streams
-from atrl_envs.vocab import Vocab
+from atrl_envs.bank import ProblemBank
 
 from .config import WarmupConfig
 from .learner import Diverged
@@ -26,24 +25,9 @@ _WINDOW = 4  # batches over which the share of right answers is taken
 _RAMP = 20  # steps of linear warm-up of the learning rate
 
 
-def gold_sequences(bank: Any, vocab: Vocab) -> tuple[Tensor, Tensor, Tensor]:
-    """Prompt, gold response and EOS of every problem: tokens `[M, S]`, prompt_length `[M]`, length `[M]`."""
-    rows = [
-        (vocab.encode(prompt), [*vocab.encode(response), vocab.eos_id])
-        for prompt, response in zip(bank.prompt_texts, bank.response_texts, strict=True)
-    ]
-    width = max(len(prompt) + len(response) for prompt, response in rows)
-    tokens = torch.full((len(rows), width), vocab.pad_id, dtype=torch.int64)
-    for row, (prompt, response) in enumerate(rows):
-        tokens[row, : len(prompt) + len(response)] = torch.tensor(prompt + response)
-    prompt_length = torch.tensor([len(prompt) for prompt, _ in rows])
-    return tokens, prompt_length, prompt_length + torch.tensor([len(response) for _, response in rows])
-
-
 def warm_up(
     actor: Any,
-    bank: Any,
-    vocab: Vocab,
+    bank: ProblemBank,
     config: WarmupConfig,
     *,
     steps: int,
@@ -63,7 +47,7 @@ def warm_up(
     Raises:
         Diverged: the loss is no longer a finite number.
     """
-    tokens, prompt_length, length = gold_sequences(bank, vocab)
+    tokens, prompt_length, length = bank.gold_sequences()
     model = actor.model
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay

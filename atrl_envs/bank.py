@@ -10,7 +10,7 @@ never holds the same prompt twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -155,6 +155,18 @@ class ProblemBank:
         return (
             f"ProblemBank({len(self)} problems, split={self.split!r}, style={self.style!r}, {self.vocab!r})"
         )
+
+    def gold_sequences(self, problems: Iterable[int] | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Prompt, gold response and EOS of these problems (None: of all): tokens [M, S], prompt_length, length [M]."""
+        vocab, chosen = self.vocab, range(len(self)) if problems is None else list(problems)
+        prompts = [vocab.encode(self.prompt_texts[problem]) for problem in chosen]
+        responses = [[*vocab.encode(self.response_texts[problem]), vocab.eos_id] for problem in chosen]
+        start = torch.tensor([len(ids) for ids in prompts])
+        length = start + torch.tensor([len(ids) for ids in responses])
+        tokens = torch.full((len(prompts), int(length.max())), vocab.pad_id, dtype=torch.int64)
+        for row, ids in enumerate(p + r for p, r in zip(prompts, responses, strict=True)):
+            tokens[row, : len(ids)] = torch.tensor(ids)
+        return tokens, start, length
 
     def longest_response(self) -> int:
         """Tokens in the longest gold response, with its end of sequence."""

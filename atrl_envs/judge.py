@@ -170,6 +170,21 @@ class Judge:
             self._teach(settled[keys.PROBLEM], settled[keys.VERDICT], settled[keys.SCORED])
         return settled
 
+    def rehearse(self, rows: int = 8) -> None:
+        """Judge the first problems' gold responses and forget them, so that a reward that cannot work fails now.
+
+        Whatever a reward function raises, RuntimeError from one on texts, ValueError for a wrong shape or number.
+        """
+        chosen, device = range(min(rows, len(self.bank))), self.bank.data.device
+        tokens, start, length = (t.to(device) for t in self.bank.gold_sequences(chosen))
+        problem = torch.tensor(chosen, device=device)
+        try:
+            judged = self(tokens, start, length, problem, torch.ones_like(problem, dtype=torch.bool))
+            self.rewards.check(judged.parts)
+            self._settle(judged)
+        finally:
+            self.close()
+
     def close(self) -> None:
         """End the host's processes; open responses are forgotten."""
         self.cases.close()

@@ -182,7 +182,7 @@ class EnvMaker:
     def __init__(self, id: str | TaskSpec, **options: Any) -> None:
         self.spec = id if isinstance(id, TaskSpec) else get_spec(id)
         self.options = options
-        self.spec.task_class().check_parameters(self.task_parameters())
+        self.spec.task_class().check_parameters(self.task_parameters(), also=env_options())
         sizes = {field.name for field in dataclasses.fields(EnvOptions)} & set(options)
         EnvOptions(**{"max_new_tokens": 1, **{n: options[n] for n in sizes if options[n] is not None}})
 

@@ -130,12 +130,15 @@ class Task:
         }
 
     @classmethod
-    def check_parameters(cls, given: dict[str, Any]) -> None:
-        """TypeError for a name that is no parameter, a value of the wrong plain type, or a missing parameter."""
+    def check_parameters(cls, given: dict[str, Any], also: Iterable[str] = ()) -> None:
+        """TypeError for a name that is no parameter, a value of the wrong plain type, or a missing parameter.
+
+        also: names of other options that a misspelled one may have been meant for.
+        """
         known = cls.parameters()
         for name, value in given.items():
             if name not in known:
-                raise TypeError(_unknown_parameter(cls.__name__, name, known))
+                raise TypeError(_unknown_parameter(cls.__name__, name, known, also))
             wanted = _plain_type(cls, name)
             if wanted and not _is_plain(value, wanted):
                 raise TypeError(
@@ -160,8 +163,8 @@ def _is_plain(value: Any, wanted: str) -> bool:
     return isinstance(value, _PLAIN_TYPES[wanted])
 
 
-def _unknown_parameter(owner: str, name: str, known: dict[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+def _unknown_parameter(owner: str, name: str, known: dict[str, Any], also: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, [*known, *also], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     listing = ", ".join(
         key if default is dataclasses.MISSING else f"{key}={default!r}" for key, default in known.items()

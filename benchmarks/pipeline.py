@@ -5,8 +5,9 @@
 
 Throughput is taken at a vanishing learning rate, so that every side answers with the same lengths all along.
 Wall time to 90 % is the first evaluation that reaches it, every side evaluating as often, on as many problems.
-Our clock counts evaluations and TRL's does not, which is in TRL's favour. Every run has its own process;
-kinds of run are interleaved.
+The clock stands still while a side evaluates (our workers of an asynchronous run go on meanwhile, as far as the
+staleness allows; what every side needed with its evaluations is in a column of its own). Every run has its own
+process; kinds of run are interleaved.
 """
 
 from __future__ import annotations
@@ -275,6 +276,7 @@ def to_target(contest: Contest, scratch: Path, options: Options) -> list[dict[st
             seen.setdefault(name, []).append(
                 {
                     "seconds": record["seconds_to_target"],
+                    "evaluating": record["eval_seconds"],
                     "updates": len(record["updates"]),
                     "before": record["accuracy_before"],
                     "last": record["accuracy_after"],
@@ -286,6 +288,7 @@ def to_target(contest: Contest, scratch: Path, options: Options) -> list[dict[st
             "side": name,
             "before": runs[0]["before"],
             "seconds": reached(runs, limit),
+            "with_evaluations": reached(runs, limit, "evaluating"),
             "updates": harness.spread([run["updates"] for run in runs]),
             "last_accuracy": harness.spread([run["last"] for run in runs]),
         }
@@ -293,9 +296,9 @@ def to_target(contest: Contest, scratch: Path, options: Options) -> list[dict[st
     ]
 
 
-def reached(runs: list[dict[str, Any]], limit: float) -> Any:
-    """The spread of the seconds, or in words how many runs got there."""
-    seconds = [run["seconds"] for run in runs if run["seconds"] is not None]
+def reached(runs: list[dict[str, Any]], limit: float, more: str = "") -> Any:
+    """The spread of the seconds (and of those under `more`), or in words how many runs got there."""
+    seconds = [run["seconds"] + run.get(more, 0.0) for run in runs if run["seconds"] is not None]
     if len(seconds) == len(runs):
         return harness.spread(seconds)
     return f"{len(seconds)} of {len(runs)} in {limit:.0f} s"
@@ -320,8 +323,13 @@ def watch(command: list[str], out: Path, target: float, limit: float) -> dict[st
             process.send_signal(signal.SIGINT)
             process.wait(60)
     evaluations = [row for row in rows if row["accuracy"] >= 0]
+    # a row's seconds end where its own evaluation begins
+    evaluating = sum(
+        max(0.0, row["eval_seconds"]) for row in rows if hit is None or row["step"] < hit["step"]
+    )
     return {
-        "seconds": hit["seconds"] if hit and hit["seconds"] <= limit else None,
+        "seconds": hit["seconds"] - evaluating if hit and hit["seconds"] <= limit else None,
+        "evaluating": evaluating,
         "updates": hit["step"] if hit else rows[-1]["step"],
         "before": evaluations[0]["accuracy"],
         "last": hit["accuracy"] if hit else evaluations[-1]["accuracy"],
@@ -329,13 +337,13 @@ def watch(command: list[str], out: Path, target: float, limit: float) -> dict[st
 
 
 def metrics(path: Path) -> list[dict[str, float]]:
-    """The whole rows so far: step, seconds and accuracy (-1 where there was no evaluation)."""
+    """The whole rows so far: step, seconds, accuracy and eval_seconds (-1 where there was no evaluation)."""
     if not path.is_file():
         return []
     text = path.read_text()
     rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
     return [
-        {name: float(row[name] or -1.0) for name in ("step", "seconds", "accuracy")}
+        {name: float(row[name] or -1.0) for name in ("step", "seconds", "accuracy", "eval_seconds")}
         for row in rows
         if row.get("accuracy") is not None
     ]

@@ -92,6 +92,7 @@ class Record:
     evaluations: list[dict[str, float]] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     train_seconds: float = 0.0
+    eval_seconds: float = 0.0  # of the evaluations during training, but the last
     seconds_to_target: float | None = None
 
     @contextmanager
@@ -184,9 +185,12 @@ class Clock(TrainerCallback):
         limit = options.seconds
         over = state.global_step >= options.updates or (limit is not None and record.train_seconds >= limit)
         if over or state.global_step % options.eval_every == 0:
+            began = time.perf_counter()
             accuracy = self.measure(state.global_step)
             if options.target is not None and accuracy >= options.target:
                 record.seconds_to_target, over = record.train_seconds, True
+            else:
+                record.eval_seconds += time.perf_counter() - began
         control.should_training_stop = over
         self.mark = time.perf_counter()
 
@@ -342,6 +346,7 @@ def summary(options: PeerOptions, record: Record) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("trl", "transformers", "torch", "accelerate")},
         "train_seconds": seconds,
         "seconds_to_target": record.seconds_to_target,
+        "eval_seconds": record.eval_seconds,
         "completions_per_second": sum(row["completions"] for row in record.updates) / seconds,
         "tokens_per_second": sum(row["tokens"] for row in record.updates) / seconds,
         "accuracy_before": record.evaluations[0]["accuracy"],

@@ -52,6 +52,27 @@ def summary_of(folder: Path) -> dict[str, Any]:
     return found
 
 
+# Rewards of one's own
+
+
+@pytest.mark.parametrize(
+    ("reward", "error", "says"),
+    [
+        ("tests.agents.rewards_of_a_user:raises", ZeroDivisionError, "zero"),
+        ("tests.agents.rewards_of_a_user:raises_on_texts", RuntimeError, "'raises_on_texts' failed"),
+        ("tests.agents.rewards_of_a_user:one_number", ConfigError, "must return a tensor"),
+        ("tests.agents.rewards_of_a_user:infinite", ConfigError, "must return finite numbers"),
+    ],
+)
+def test_a_reward_that_cannot_work_is_found_before_the_warm_start(
+    tmp_path: Path, reward: str, error: type[Exception], says: str
+) -> None:
+    rewards = {"correctness": 1.0, reward: 0.1}
+    with pytest.raises(error, match=says):
+        train(replace(QUICK, env=replace(QUICK.env, rewards=rewards), out=tmp_path / "out"))
+    assert not (tmp_path / "out" / "metrics.csv").exists()
+
+
 # Stopped in the middle of a step
 
 
@@ -263,7 +284,7 @@ def test_a_gradient_that_is_none_leaves_the_weights_alone(monkeypatch: pytest.Mo
         log_prob=torch.full((32, 4), torch.nan, requires_grad=True), likeliest=torch.zeros(32, 4)
     )
     with pytest.raises(Diverged, match=r"warm start.*--warmup\.learning-rate"):
-        warm_up(actor, env.bank, vocab, WarmupConfig(batch_size=32), steps=3, seed=0)
+        warm_up(actor, env.bank, WarmupConfig(batch_size=32), steps=3, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from atrl_agents.config import EnvConfig, TinyConfig, WarmupConfig
 from atrl_agents.evaluate import Evaluator, evaluate_checkpoint, make_env
 from atrl_agents.intervals import mean_interval, pass_at_k, wilson
 from atrl_agents.policies import TransformersPolicy
-from atrl_agents.warmup import gold_sequences, warm_up
+from atrl_agents.warmup import warm_up
 from atrl_envs import keys
 from atrl_envs.verify import Verdict
 
@@ -28,7 +28,7 @@ def trained():
     model, vocab = models.load("tiny", tiny=TinyConfig(layers=1, width=32, heads=2), seed=0)
     env = make_env(CONFIG, vocab, split="train", num_envs=4)
     warm = WarmupConfig(batch_size=32, learning_rate=5e-3, until=0.4, anneal_steps=20)
-    steps = warm_up(TransformersPolicy(model, vocab), env.bank, vocab, warm, steps=600, seed=0)
+    steps = warm_up(TransformersPolicy(model, vocab), env.bank, warm, steps=600, seed=0)
     assert steps < 600, "it ended because enough was right"
     return model, vocab
 
@@ -75,7 +75,7 @@ def test_pass_at_k_rises_and_a_checkpoint_gives_the_same_figures(trained, tmp_pa
 def test_gold_sequences_are_prompt_gold_and_end(trained):
     _, vocab = trained
     env = make_env(CONFIG, vocab, split="train", num_envs=4)
-    tokens, prompt_length, length = gold_sequences(env.bank, vocab)
+    tokens, prompt_length, length = env.bank.gold_sequences()
     for row in range(0, tokens.shape[0], 17):
         ids = tokens[row].tolist()
         assert vocab.decode(ids[: prompt_length[row]]) == env.bank.prompt_texts[row]

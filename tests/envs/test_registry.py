@@ -91,6 +91,7 @@ def test_an_unknown_id_names_near_ids_and_the_import() -> None:
         ({"start_group": -1}, ValueError, "start_group must not be negative"),
         ({"split": "valid"}, ValueError, "split must be one of train, test"),
         ({"hgih": 5}, TypeError, "Addition has no parameter 'hgih'; did you mean 'high'"),
+        ({"num_env": 5}, TypeError, "Addition has no parameter 'num_env'; did you mean 'num_envs'"),
         ({"high": 1.5}, TypeError, "high must be int, got 1.5"),
         ({"low": 5, "high": 4}, ValueError, "low <= high"),
         ({"high": 10**26}, ValueError, r"-2\*\*63 <= high < 2\*\*63.*got high=1000"),
