@@ -17,15 +17,25 @@ if TYPE_CHECKING:
     from . import surrogates as surrogates
     from .config import EnvConfig as EnvConfig
     from .config import GRPOConfig as GRPOConfig
+    from .config import M2POConfig as M2POConfig
+    from .config import PPOConfig as PPOConfig
     from .losses import GRPOLoss as GRPOLoss
+    from .losses import M2POLoss as M2POLoss
+    from .losses import PPOLoss as PPOLoss
     from .policies.transformers_policy import TransformersPolicy as TransformersPolicy
     from .train import train as train
+    from .value_model import ValueModel as ValueModel
 
 _HOMES = {
     "EnvConfig": "config",
     "GRPOConfig": "config",
     "GRPOLoss": "losses",
+    "M2POConfig": "config",
+    "M2POLoss": "losses",
+    "PPOConfig": "config",
+    "PPOLoss": "losses",
     "TransformersPolicy": "policies.transformers_policy",
+    "ValueModel": "value_model",
     "advantages": "",
     "surrogates": "",
     "train": "train",
@@ -34,7 +44,12 @@ __all__ = [
     "EnvConfig",
     "GRPOConfig",
     "GRPOLoss",
+    "M2POConfig",
+    "M2POLoss",
+    "PPOConfig",
+    "PPOLoss",
     "TransformersPolicy",
+    "ValueModel",
     "advantages",
     "surrogates",
     "train",

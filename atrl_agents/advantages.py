@@ -1,6 +1,7 @@
 """Advantages: how much better a response was than it had to be, as pure functions of tensors.
 
     advantage = group_relative(reward, samples_per_prompt=8)       # [N] -> [N]
+    advantage, target = gae(reward, value, mask)                   # [N], [N, T], [N, T] -> [N, T], [N, T]
 
 Rewards come as `[N]` with the samples of a group next to each other, `N = prompts * samples_per_prompt`.
 """
@@ -35,11 +36,11 @@ def group_relative(
         eps: added to the deviation.
 
     Returns:
-        `[N]` float32. A group whose rewards are all equal gets exactly 0.
+        `[N]` float32 (float64 of float64). A group whose rewards are all equal gets exactly 0.
     """
     _check(reward, samples_per_prompt)
-    grouped = reward.float().view(-1, samples_per_prompt)
-    mask = torch.ones_like(grouped) if valid is None else valid.view(-1, samples_per_prompt).float()
+    grouped = _floating(reward).view(-1, samples_per_prompt)
+    mask = torch.ones_like(grouped) if valid is None else valid.view(-1, samples_per_prompt).to(grouped.dtype)
     count = mask.sum(1, keepdim=True)
     mean = (grouped * mask).sum(1, keepdim=True) / count.clamp(min=1)
     centred = (grouped - mean) * mask
@@ -69,6 +70,120 @@ def leave_one_out(reward: Tensor, samples_per_prompt: int, *, valid: Tensor | No
         -1, samples_per_prompt
     )
     return (centred * count / (count - 1).clamp(min=1)).view(-1)
+
+
+def batch_normalised(values: Tensor, valid: Tensor, *, eps: float = 1e-6) -> Tensor:
+    """`(x - mean) / (std + eps)` over the entries of the batch that are valid, 0 elsewhere, in the shape given.
+
+    Of rewards `[N]` or advantages `[N, T]`; REINFORCE++ (arXiv 2501.03262), and what PPO does to its
+    advantages. The deviation has the number of valid entries in the denominator. Equal entries get exactly 0.
+    """
+    if values.shape != valid.shape:
+        raise ValueError(
+            f"values and valid must have one shape, got {tuple(values.shape)} and {tuple(valid.shape)}"
+        )
+    values, count = _floating(values).masked_fill(~valid, 0.0), valid.sum().clamp(min=1)
+    centred = (values - values.sum() / count).masked_fill(~valid, 0.0)
+    largest = values.masked_fill(~valid, -torch.inf).amax()
+    smallest = values.masked_fill(~valid, torch.inf).amin()
+    deviation = (centred.square().sum() / count).sqrt()
+    return torch.where(largest > smallest, centred / (deviation + eps), 0.0)
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    *,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    truncated: Tensor | None = None,
+    after: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation over response tokens (arXiv 1506.02438, eq. 16), without a loop over them.
+
+    delta_t = r_t + gamma V_{t+1} - V_t and A_t = delta_t + gamma lam A_{t+1}, with the reward at the last token. The
+    recursion is solved by doubling: after step k every A holds the 2^k terms that follow it.
+
+    Args:
+        reward: `[N]`.
+        value: `[N, T]`, V before each token.
+        mask: `[N, T]` bool, True on response tokens; a row may have none, and gaps.
+        truncated: `[N]` bool: the response was cut off and would have gone on, so what follows it is worth
+            `after`. None: every response ended.
+        after: `[N]`, V after the last token of truncated responses.
+
+    Returns:
+        Advantages and value targets (advantage + value), `[N, T]`, no gradient; 0 where the mask is False.
+    """
+    delta, value, place = _deltas(reward, value, mask, gamma, truncated, after)
+    decay, step = gamma * lam, 1
+    while step < delta.shape[1]:
+        following = torch.nn.functional.pad(delta[:, step:], (0, step))
+        delta = delta + decay**step * following
+        step *= 2
+    return _in_place(delta, value, mask, place)
+
+
+def gae_by_loop(
+    reward: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    *,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    truncated: Tensor | None = None,
+    after: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`gae` as its recursion is written, token by token from the end; the same arguments and results."""
+    delta, value, place = _deltas(reward, value, mask, gamma, truncated, after)
+    following = torch.zeros_like(delta[:, 0]) if delta.shape[1] else delta.sum(1)
+    columns = []
+    for column in reversed(range(delta.shape[1])):
+        following = delta[:, column] + gamma * lam * following
+        columns.append(following)
+    advantage = torch.stack(columns[::-1], 1) if columns else delta
+    return _in_place(advantage, value, mask, place)
+
+
+def _deltas(
+    reward: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    gamma: float,
+    truncated: Tensor | None,
+    after: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """delta and V, `[N, T]` with the response tokens moved to the front, and where each came from."""
+    if value.ndim != 2 or value.shape != mask.shape or reward.shape != value.shape[:1]:
+        raise ValueError(
+            f"gae needs reward [N], value [N, T] and mask [N, T], got {tuple(reward.shape)}, {tuple(value.shape)} and "
+            f"{tuple(mask.shape)}"
+        )
+    if (truncated is None) != (after is None):
+        raise ValueError("gae needs both truncated and after, or neither")
+    place = (~mask).to(torch.int8).argsort(dim=1, stable=True)
+    value = _floating(value.detach()).masked_fill(~mask, 0.0).gather(1, place)
+    length = mask.sum(1, keepdim=True)
+    column = torch.arange(mask.shape[1], device=mask.device)
+    last = column == length - 1
+    end = reward.to(value.dtype)
+    if truncated is not None and after is not None:
+        end = end + gamma * torch.where(truncated, after.detach().to(value.dtype), 0.0)
+    following = torch.nn.functional.pad(value[:, 1:], (0, min(1, value.shape[1])))
+    delta = torch.where(last, end.unsqueeze(1), gamma * following) - value
+    return delta.masked_fill(column >= length, 0.0), value, place
+
+
+def _in_place(advantage: Tensor, value: Tensor, mask: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    """Back where the tokens were."""
+    target = torch.zeros_like(advantage).scatter(1, place, advantage + value).masked_fill(~mask, 0.0)
+    return torch.zeros_like(advantage).scatter(1, place, advantage).masked_fill(~mask, 0.0), target
+
+
+def _floating(values: Tensor) -> Tensor:
+    """In float32, or as precise as it came."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _check(reward: Tensor, samples_per_prompt: int) -> None:

@@ -166,6 +166,13 @@ def plot(words: Sequence[str]) -> int:
     return run(words)
 
 
+def lab(words: Sequence[str]) -> int:
+    """Measure what stale data does to each algorithm: atrl lab staleness [--algorithms ...] [--staleness ...]"""
+    from .lab import main as run
+
+    return run(list(words))
+
+
 COMMANDS: dict[str, Command] = {
     "train": train,
     "eval": evaluate,
@@ -174,6 +181,7 @@ COMMANDS: dict[str, Command] = {
     "check": check,
     "new": new,
     "plot": plot,
+    "lab": lab,
 }
 
 if __name__ == "__main__":

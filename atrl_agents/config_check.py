@@ -39,7 +39,8 @@ _AT_LEAST: dict[str, float] = {
     "steps": 0,
     "warmup_steps": 0,
     "prompts_per_batch": 1,
-    "samples_per_prompt": 2,  # the advantage of a completion is relative to the others of its group
+    "samples_per_prompt": 1,
+    "epochs": 1,
     "micro_batch_tokens": 1,
     "max_staleness": 0,
     "max_uses": 1,
@@ -56,6 +57,15 @@ _AT_LEAST: dict[str, float] = {
     "tiny.width": 1,
     "tiny.heads": 1,
     "loss.clip_high": 0,
+    "loss.kl_weight": 0,
+    "loss.entropy_weight": 0,
+    "loss.budget": 0,
+    "loss.dual_limit": 1,
+    "loss.cispo_low": 0,
+    "loss.value_weight": 0,
+    "loss.value_clip": 0,
+    "loss.discount": 0,
+    "loss.gae_lambda": 0,
     "optim.weight_decay": 0,
     "optim.ramp_steps": 1,
     "warmup.batch_size": 1,
@@ -74,9 +84,18 @@ _AT_MOST: dict[str, int] = {
     "seed": (1 << 63) - 1,
 }
 _MOST = (1 << 31) - 1
-_ABOVE_ZERO = ("temperature", "optim.learning_rate", "optim.eps", "optim.grad_clip", "warmup.learning_rate")
+_ABOVE_ZERO = (
+    "temperature",
+    "optim.learning_rate",
+    "optim.eps",
+    "optim.grad_clip",
+    "warmup.learning_rate",
+    "loss.cispo_high",
+    "loss.gamma",
+    "loss.critic_learning_rate",
+)
 _SHARES = ("optim.betas", "loss.clip_low")  # at least 0 and below 1
-_MAY_BE_INFINITE = ("warmup.until",)
+_MAY_BE_INFINITE = ("warmup.until", "loss.budget", "loss.cispo_high", "loss.gamma")
 
 
 def check(config: TrainConfig) -> None:
@@ -204,7 +223,7 @@ def _check_numbers(config: TrainConfig) -> None:
         most = _AT_MOST.get(path, _MOST)
         if isinstance(value, int) and not value <= most:
             _fail(path, value, f"it must be at most {most}", f"give a smaller {flag(path)}")
-        if path in _ABOVE_ZERO and not 0 < value < math.inf:
+        if path in _ABOVE_ZERO and value is not None and not value > 0:
             _fail(path, value, "it must be a number above 0", f"give {flag(path)} a positive number")
         for number in value if isinstance(value, tuple) else (value,):
             if path in _SHARES and not 0 <= number < 1:
@@ -244,6 +263,13 @@ def _check_sizes(config: TrainConfig) -> None:
             f"give a multiple of {2 * heads}, or other --tiny.heads",
         )
     workers, group = max(1, config.workers), config.samples_per_prompt
+    if group < 2 and config.algorithm != "ppo":
+        _fail(
+            "samples_per_prompt",
+            group,
+            "it must be at least 2: a response is compared with the others of its prompt",
+            "give 2 or more, or use atrl train ppo, which has a critic",
+        )
     if config.num_envs % (workers * group):
         # With --env.num-envs left out, one worker always fits, so the number of workers was given.
         path, got = ("env.num_envs", config.num_envs) if config.env.num_envs else ("num_workers", workers)

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from .surrogates import LOG_RATIO_LIMIT
 
+QUADRANTS = ("better_more", "better_less", "worse_more", "worse_less")
+"""Advantage above or below 0, ratio above or not above 1: `better_more` and `worse_less` are the harmful ones."""
+
 
 @dataclass(frozen=True)
 class RatioSums:
@@ -29,6 +32,8 @@ class RatioSums:
     entropy: Tensor
     clipped: Tensor
     kept: Tensor
+    log_ratio_squared_kept: Tensor
+    dropped: Tensor  # [4], by quadrant
 
     @classmethod
     @torch.no_grad()
@@ -40,21 +45,34 @@ class RatioSums:
         entropy: Tensor | None = None,
         clipped: Tensor | None = None,
         kept: Tensor | None = None,
+        advantage: Tensor | None = None,
     ) -> RatioSums:
-        """Sums of one micro-batch; all arguments `[N, T]`, `clipped` and `kept` bool."""
+        """Sums of one micro-batch; all arguments `[N, T]`, `clipped` and `kept` bool.
+
+        kept: tokens that have a gradient; with `advantage`, the others are counted by quadrant.
+        """
         d = log_ratio.double().masked_fill(~mask, 0.0)
         ratio = d.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().masked_fill(~mask, 0.0)
         count = mask.sum().double()
         zero = torch.zeros_like(count)
+        moment, dropped = d.square(), zero.expand(4)
+        if kept is not None and advantage is not None:
+            gone, more = mask & ~kept, d > 0
+            sides = [advantage > 0, advantage < 0]
+            dropped = torch.stack(
+                [(gone & side & way).sum().double() for side in sides for way in (more, ~more)]
+            )
         return cls(
             tokens=count,
             ratio=ratio.sum(),
             ratio_squared=ratio.square().sum(),
-            log_ratio_squared=d.square().sum(),
+            log_ratio_squared=moment.sum(),
             kl=(ratio - 1.0 - d).masked_fill(~mask, 0.0).sum(),
             entropy=zero if entropy is None else entropy.double().masked_fill(~mask, 0.0).sum(),
             clipped=zero if clipped is None else (clipped & mask).sum().double(),
             kept=count if kept is None else (kept & mask).sum().double(),
+            log_ratio_squared_kept=moment.sum() if kept is None else moment.masked_fill(~kept, 0.0).sum(),
+            dropped=dropped,
         )
 
     def __add__(self, other: RatioSums) -> RatioSums:
@@ -79,8 +97,16 @@ class RatioSums:
             "m2": self.log_ratio_squared / n,
         }
 
-    def metrics(self) -> dict[str, float]:
-        """The metrics as floats, gathered from the device in one transfer."""
-        named = self.tensors()
+    def trust_tensors(self) -> dict[str, Tensor]:
+        """`m2_kept`, mean d^2 of the tokens that stay, and the share of all tokens that was dropped, by quadrant."""
+        shares = self.dropped / self.tokens.clamp(min=1)
+        return {
+            "m2_kept": self.log_ratio_squared_kept / self.kept.clamp(min=1),
+            **{f"dropped_{name}": shares[i] for i, name in enumerate(QUADRANTS)},
+        }
+
+    def metrics(self, *, trust: bool = False) -> dict[str, float]:
+        """The metrics as floats, gathered from the device in one transfer; with `trust`, `trust_tensors` too."""
+        named = self.tensors() | (self.trust_tensors() if trust else {})
         values = torch.stack(list(named.values())).tolist()
         return dict(zip(named, values, strict=True))

@@ -1,5 +1,10 @@
 """Logits only where they are needed: `with logits_at(model, index): logits = model(...).logits[0]`.
 
+    with hidden_at(model, index) as hidden:
+        model(...)
+    hidden()            # [m, H], what the projection would have been given
+
+
 The vocabulary projection is the widest layer of a language model, and decoding needs it at one
 position a row, training at the response's positions. The hidden states are gathered just before the
 projection, by a hook on the model's own output layer, so whatever a model does around it (scaling,
@@ -8,11 +13,14 @@ soft caps, tied embeddings, adapters) stays as the model defines it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
+
+# Settings of models that do something to the logits after the projection.
+_AFTERWARDS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
 @contextmanager
@@ -23,12 +31,7 @@ def logits_at(model: Any, index: Tensor) -> Iterator[None]:
         model: a transformers causal LM (or a peft wrapper of one).
         index: `[m]` int64 into the flattened positions, `row * q + column`.
     """
-    head = model.get_output_embeddings()
-    if head is None:
-        raise ValueError(
-            f"{type(model).__name__} has no output embeddings (get_output_embeddings() is None). "
-            "Give a causal language model, one that AutoModelForCausalLM loads."
-        )
+    head = _head(model)
 
     def gather(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         hidden = args[0]
@@ -39,3 +42,42 @@ def logits_at(model: Any, index: Tensor) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+@contextmanager
+def hidden_at(model: Any, index: Tensor) -> Iterator[Callable[[], Tensor]]:
+    """Within the block, the model's projection is given no row; afterwards `hidden()` is what it would have been given
+    at `index` `[m]`, `[m, H]`, with gradient. Only for models with a `plain_head`.
+    """
+    seen: list[Tensor] = []
+
+    def take(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        hidden = args[0]
+        seen.append(hidden.flatten(0, 1).index_select(0, index))
+        return (hidden[:1, :0], *args[1:])
+
+    handle = _head(model).register_forward_pre_hook(take)
+    try:
+        yield lambda: seen[-1]
+    finally:
+        handle.remove()
+
+
+def plain_head(model: Any) -> nn.Linear | None:
+    """The model's projection, where the logits are what it gives and nothing else; None where that is not known."""
+    head, config = _head(model), model.config.get_text_config()
+    changed = [getattr(config, name, None) for name in _AFTERWARDS]
+    if type(head) is not nn.Linear or any(value not in (None, 1, 1.0) for value in changed):
+        return None
+    return head
+
+
+def _head(model: Any) -> nn.Module:
+    head: nn.Module | None = model.get_output_embeddings()
+    if head is None:
+        raise ValueError(
+            f"{type(model).__name__} has no output embeddings (get_output_embeddings() is None). "
+            "Give a causal language model, one that AutoModelForCausalLM loads."
+        )
+
+    return head

@@ -1,45 +1,82 @@
 """One update: advantages, micro-batches, loss, optimiser.
 
-    learner = Learner(actor, loss, config)
+    learner = Learner(actor, config, max_new_tokens=6)
+    learner.begin()                     # the weights are now those that training begins with
     metrics = learner.update(batch)     # batch: complete groups of finished episodes, [N, S]
 
 Groups whose rewards are all equal have advantage 0 and contribute exactly nothing, so their forward
 and backward passes are left out; every sum is still divided by the sizes of the whole batch, so the
-gradient is that of the whole batch however it is cut into micro-batches.
+gradient is that of the whole batch however it is cut into micro-batches, or spread over the ranks of
+torch.distributed.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
-from torch import Tensor
+from torch import Tensor, nn
 
 from atrl_envs import keys
 
-from .advantages import Scale, group_relative, leave_one_out
-from .config import GRPOConfig, OptimConfig
+from .advantages import Scale, batch_normalised, gae, group_relative, leave_one_out
+from .balance import within_budget
+from .config import GRPOLossConfig, M2POLossConfig, OptimConfig, PPOLossConfig, TrainConfig
 from .diagnostics import RatioSums
-from .losses import GRPOLoss
+from .log_probs import response_log_probs
+from .losses import (
+    KEPT,
+    LIMIT,
+    PROXIMAL,
+    REFERENCE,
+    TARGET,
+    VALUE,
+    GRPOLoss,
+    M2POLoss,
+    PolicyLoss,
+    PPOLoss,
+    explained_variance,
+)
+from .objectives import Objective, solve
+from .ranks import Ranks
 from .surrogates import Totals
+from .value_model import ValueModel
 
 
-def make_optimizer(model: Any, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters."""
-    trainable = [p for p in model.parameters() if p.requires_grad]
+class Diverged(RuntimeError):
+    """Training has left the numbers: a loss, gradient or log-probability is infinite or no number."""
+
+
+def make_loss(actor: Any, config: TrainConfig, critic: Any = None) -> PolicyLoss:
+    """The loss module of a run's algorithm."""
+    loss = config.loss
+    known = {field.name for field in dataclasses.fields(Objective)}
+    settings = {f.name: getattr(loss, f.name) for f in dataclasses.fields(loss) if f.name in known}
+    if isinstance(loss, PPOLossConfig):
+        return PPOLoss(actor, critic, value_weight=loss.value_weight, value_clip=loss.value_clip, **settings)
+    return (M2POLoss if isinstance(loss, M2POLossConfig) else GRPOLoss)(actor, **settings)
+
+
+def make_optimizer(
+    model: Any, config: OptimConfig, critic: nn.Module | None = None, critic_lr: float | None = None
+) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters; those of a critic are a group of their own."""
+    groups = [{"params": _trainable(model), "peak": config.learning_rate}]
+    if critic is not None:
+        peak = config.learning_rate if critic_lr is None else critic_lr
+        groups.append({"params": _trainable(critic), "peak": peak})
     return torch.optim.AdamW(
-        trainable,
+        groups,
         lr=config.learning_rate,
         betas=config.betas,
         eps=config.eps,
         weight_decay=config.weight_decay,
     )
-
-
-class Diverged(RuntimeError):
-    """Training has left the numbers: a loss, gradient or log-probability is infinite or no number."""
 
 
 class Learner:
@@ -51,15 +88,21 @@ class Learner:
         max_new_tokens: the env's limit (what the `constant` reduction divides by).
     """
 
-    def __init__(self, actor: Any, config: GRPOConfig, max_new_tokens: int) -> None:
-        self.model = actor.model
+    def __init__(self, actor: Any, config: TrainConfig, max_new_tokens: int) -> None:
+        self.actor, self.model = actor, actor.model
         self.config = config
         self.max_new_tokens = max_new_tokens
-        loss = config.loss
-        self.loss = GRPOLoss(
-            actor, clip_low=loss.clip_low, clip_high=loss.clip_high, reduction=loss.reduction
-        )
-        self.optimizer = make_optimizer(self.model, config.optim)
+        self.ranks = Ranks()
+        self.critic: ValueModel | None = None
+        critic_lr = None
+        if isinstance(config.loss, PPOLossConfig):
+            kind = ValueModel.own if config.loss.critic == "own" else ValueModel.on
+            self.critic, critic_lr = kind(self.model), config.loss.critic_learning_rate
+        self.reference: Any = None
+        if config.loss.kl_weight:
+            self.reference = copy.deepcopy(self.model).requires_grad_(False)
+        self.loss = make_loss(actor, config, self.critic)
+        self.optimizer = make_optimizer(self.model, config.optim, self.critic, critic_lr)
         self.updates = 0
         # The optimiser skips parameters without a gradient; with zeros, a batch without contrast moves the weights
         # by momentum alone, in a resumed run as in one that was never interrupted.
@@ -67,68 +110,244 @@ class Learner:
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)
 
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Reinforcement learning starts from the weights that the model has now; so do the critic and the reference."""
+        state = self.model.state_dict()
+        if self.reference is not None:
+            self.reference.load_state_dict(state)
+        if self.critic is not None and not self.critic.shared:
+            self.critic.trunk.load_state_dict(state)
+
     def update(self, batch: TensorDictBase) -> dict[str, float]:
-        """One optimiser step on complete groups, ordered by group; returns the metrics of the step.
+        """Train on complete groups, ordered by group; returns the metrics of the update.
 
         Diverged: a number of the batch or the gradient is not finite; the weights are left as they were.
         """
         for name, what in ((keys.REWARD, "a reward"), (keys.LOG_PROB, "a sampled token's log-probability")):
             if not bool(torch.isfinite(batch[name]).all()):
                 raise Diverged(self._diverged(what))
-        valid = batch[keys.SCORED]
-        advantage = self.advantage(batch[keys.REWARD], valid)
-        response = batch[keys.LENGTH] - batch[keys.PROMPT_LENGTH]
-        totals = Totals(
-            rows=float(valid.sum()), tokens=float(response[valid].sum()), max_tokens=self.max_new_tokens
-        )
-        contrast = self._per_group(advantage != 0).any(1)
-        batch = batch.set(keys.ADVANTAGE, advantage)
-
-        self.optimizer.zero_grad(set_to_none=False)
-        objective = torch.zeros(())
-        sums: RatioSums | None = None
-        for index in self._micro_batches(batch, contrast):
-            part = batch[index]
-            width = int(part[keys.LENGTH].max())
-            loss, part_sums = self.loss.objective(_narrow(part, width), totals)
-            loss.backward()
-            objective += loss.detach()
-            sums = part_sums if sums is None else sums + part_sums
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optim.grad_clip)
-        if not math.isfinite(float(grad_norm)):
-            raise Diverged(self._diverged("the norm of the gradient"))
-        self.optimizer.param_groups[0]["lr"] = learning_rate = self.learning_rate()
-        self.optimizer.step()
+        batch = batch.copy()  # what is written here is not the caller's
+        valid = self._valid(batch)
+        metrics = self._prepare(batch, valid)
+        contrast = self._contrast(batch)
+        for epoch in range(self.config.epochs):
+            metrics |= self._step(batch, valid, contrast, epoch)
         self.updates += 1
-        return {
-            "loss": float(objective),
-            "grad_norm": float(grad_norm),
-            "learning_rate": learning_rate,
-            "contrast_fraction": float(contrast.float().mean()),
-            **(sums.metrics() if sums is not None else {}),
-        }
+        return metrics | {"contrast_fraction": float(contrast.float().mean())}
+
+    def gradient_norm(self, batch: TensorDictBase) -> float:
+        """Norm of the gradient that `update` would clip and apply to this batch; nothing is changed."""
+        kept = [parameter.grad for parameter in self.model.parameters()]
+        batch = batch.copy()
+        valid = self._valid(batch)
+        self._prepare(batch, valid)
+        contrast = self._contrast(batch)
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self._accumulate(batch, valid, contrast, (self.updates, self.updates))
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        for parameter, gradient in zip(self.model.parameters(), kept, strict=True):
+            parameter.grad = gradient
+        return float(norm)
 
     def advantage(self, reward: Tensor, valid: Tensor) -> Tensor:
         """`[N]` advantages by the configured rule; 0 where the response could not be judged."""
-        size = self.config.samples_per_prompt
-        if self.config.loss.advantage == "rloo":
+        loss, size = self.config.loss, self.config.samples_per_prompt
+        assert isinstance(loss, (GRPOLossConfig, M2POLossConfig))
+        if loss.advantage == "rloo":
             return leave_one_out(reward, size, valid=valid)
-        scale: Scale = "population" if self.config.loss.advantage == "grpo" else "none"
-        return group_relative(reward, size, valid=valid, scale=scale)
+        if loss.advantage == "batch":
+            return batch_normalised(group_relative(reward, size, valid=valid, scale="none"), valid)
+        scales: dict[str, Scale] = {"grpo": "population", "grpo_sample": "sample", "dr_grpo": "none"}
+        return group_relative(reward, size, valid=valid, scale=scales[loss.advantage])
 
     def learning_rate(self) -> float:
         """The learning rate of the next step: a linear ramp over the first updates, then the schedule."""
-        optim, done = self.config.optim, self.updates
-        ramp = min(1.0, (done + 1) / max(1, optim.ramp_steps))
-        left = max(0.0, 1.0 - done / max(1, self.config.steps)) if optim.schedule == "linear" else 1.0
-        return optim.learning_rate * ramp * left
+        return self.config.optim.learning_rate * self._schedule()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
+        state = {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
+        for name in ("critic", "reference"):
+            if (module := getattr(self, name)) is not None:
+                state[name] = module.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = state["updates"]
+        for name in ("critic", "reference"):
+            if (module := getattr(self, name)) is not None:
+                module.load_state_dict(state[name])
+
+    # -- before the first step -------------------------------------------------------------------
+
+    def _valid(self, batch: TensorDictBase) -> Tensor:
+        """`[N]` bool: responses that train; the tokens of the others leave the response mask."""
+        valid = batch[keys.SCORED]
+        if self.config.loss.mask_truncated:
+            valid = valid & ~batch[keys.TRUNCATED]
+        batch.set(keys.RESPONSE_MASK, batch[keys.RESPONSE_MASK] & valid.unsqueeze(1))
+        return valid
+
+    def _contrast(self, batch: TensorDictBase) -> Tensor:
+        """Which groups have an advantage, bool."""
+        return self._per_group(batch[keys.ADVANTAGE] != 0).flatten(1).any(1)
+
+    def _prepare(self, batch: TensorDictBase, valid: Tensor) -> dict[str, float]:
+        """Write what all steps of the update share: advantages, and what older or other models say of the tokens."""
+        loss, rules = self.config.loss, self.loss.spec.rules
+        metrics: dict[str, float] = {}
+        if isinstance(loss, PPOLossConfig):
+            metrics = self._values(batch, loss, valid)
+        else:
+            batch.set(keys.ADVANTAGE, self.advantage(batch[keys.REWARD], valid))
+        if self.reference is not None:
+            batch.set(REFERENCE, self._log_probs(batch, self.reference))
+        if self.config.epochs > 1 and rules.decoupled and not rules.interpolated:
+            batch.set(PROXIMAL, self._log_probs(batch, self.model))
+        return metrics
+
+    @torch.no_grad()
+    def _values(self, batch: TensorDictBase, loss: PPOLossConfig, valid: Tensor) -> dict[str, float]:
+        """Write values, their targets and advantages."""
+        assert self.critic is not None
+        mask, length = batch[keys.RESPONSE_MASK], batch[keys.LENGTH]
+        value = torch.zeros(mask.shape[0], mask.shape[1] + 1, device=mask.device)
+        everyone = torch.ones(len(batch) // self.config.samples_per_prompt, dtype=torch.bool)
+        for index, part in self._parts(batch, self._micro_batches(batch, everyone)):
+            found = self.critic.values(
+                part[keys.TOKENS], part[keys.PROMPT_LENGTH], part[keys.LENGTH], part[keys.GROUP]
+            )
+            value[index, : found.shape[1]] = found
+        after = value.gather(1, length.unsqueeze(1)).squeeze(1)
+        value = value[:, :-1].masked_fill(~mask, 0.0)
+        cut = batch[keys.TRUNCATED] if loss.bootstrap_truncated else torch.zeros_like(valid)
+        settings = {"gamma": loss.discount, "lam": loss.gae_lambda}
+        advantage, target = gae(batch[keys.REWARD], value, mask, truncated=cut, after=after, **settings)
+        batch.set(VALUE, value).set(TARGET, target)
+        batch.set(keys.ADVANTAGE, batch_normalised(advantage, mask) if loss.normalise else advantage)
+        return {"explained_variance": float(explained_variance(value, target, mask))}
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    def _step(self, batch: TensorDictBase, valid: Tensor, contrast: Tensor, epoch: int) -> dict[str, float]:
+        """One optimiser step on the whole batch."""
+        self.optimizer.zero_grad(set_to_none=False)
+        versions = (self.updates, self.updates + epoch / self.config.epochs)
+        terms, sums = self._accumulate(batch, valid, contrast, versions)
+        self.ranks.sum_gradients(self.optimizer)
+        groups, limit = self.optimizer.param_groups, self.config.optim.grad_clip
+        norms = [torch.nn.utils.clip_grad_norm_(group["params"], limit) for group in groups]
+        if not all(math.isfinite(float(norm)) for norm in norms):
+            raise Diverged(self._diverged("the norm of the gradient"))
+        for group in groups:
+            group["lr"] = group["peak"] * self._schedule()
+        self.optimizer.step()
+        named = {f"loss_{name}": float(term) for name, term in terms.items()}
+        return {
+            "loss": named.pop("loss_objective", 0.0),
+            **named,
+            "grad_norm": float(norms[0]),
+            "learning_rate": groups[0]["lr"],
+            **(sums.metrics(trust=self.loss.spec.surrogate == "m2po") if sums is not None else {}),
+        }
+
+    def _accumulate(
+        self, batch: TensorDictBase, valid: Tensor, contrast: Tensor, versions: tuple[float, float]
+    ) -> tuple[dict[str, Tensor], RatioSums | None]:
+        """Add the gradient of the whole batch, micro-batch by micro-batch."""
+        spec = self.loss.spec
+        needs_all = self.critic is not None or spec.moves_without_advantage
+        parts = self._micro_batches(batch, torch.ones_like(contrast) if needs_all else contrast)
+        tokens = batch[keys.RESPONSE_MASK].sum()
+        if spec.surrogate == "m2po" and (len(parts) > 1 or spec.divides_by_kept or self.ranks.active):
+            self._solve(batch, contrast)
+            tokens = batch[KEPT].sum() if spec.divides_by_kept else tokens
+        rows, tokens = self.ranks.sum(torch.stack([valid.sum(), tokens]).double()).tolist()
+        totals = Totals(rows=rows, tokens=tokens, max_tokens=self.max_new_tokens)
+        terms: dict[str, Tensor] = {}
+        sums: RatioSums | None = None
+        for _, part in self._parts(batch, parts):
+            outcome = self.loss.outcome(part, totals, versions)
+            outcome.total.backward()
+            for name, term in outcome.terms.items():
+                terms[name] = terms.get(name, torch.zeros(())) + term.detach()
+            sums = outcome.sums if sums is None else sums + outcome.sums
+        return terms, sums
+
+    def _solve(self, batch: TensorDictBase, contrast: Tensor) -> None:
+        """Write M2PO's constraint for the whole batch and all ranks, after a first pass without gradient."""
+        # A token without advantage is no candidate, unless all are.
+        groups = torch.ones_like(contrast) if self.loss.spec.divides_by_kept else contrast
+        current, mask = self._log_probs(batch, self.model, groups), batch[keys.RESPONSE_MASK]
+        passed = groups.repeat_interleave(self.config.samples_per_prompt).unsqueeze(1)
+        log_ratio = torch.where(passed, current - batch[keys.LOG_PROB], 0.0)
+        advantage = batch[keys.ADVANTAGE].unsqueeze(1).expand(mask.shape)
+        found = solve(self.loss.spec, log_ratio, advantage, mask, ranks=self.ranks.group)
+        batch.set(KEPT, found.kept)
+        if found.limit is not None:
+            batch.set(LIMIT, found.limit.expand(len(batch)))
+
+    @torch.no_grad()
+    def _log_probs(self, batch: TensorDictBase, model: Any, groups: Tensor | None = None) -> Tensor:
+        """`[N, S]` under `model`, of all groups or of those chosen; 0 elsewhere."""
+        found = torch.zeros_like(batch[keys.LOG_PROB])
+        if groups is None:
+            groups = torch.ones(len(batch) // self.config.samples_per_prompt, dtype=torch.bool)
+        for index, part in self._parts(batch, self._micro_batches(batch, groups)):
+            out = response_log_probs(
+                model,
+                part[keys.TOKENS],
+                part[keys.PROMPT_LENGTH],
+                part[keys.LENGTH],
+                group=part[keys.GROUP],
+                temperature=self.actor.temperature,
+            ).log_prob
+            found[index, : out.shape[1]] = out
+        return found
+
+    # -- micro-batches ---------------------------------------------------------------------------
+
+    def _parts(self, batch: TensorDictBase, indices: list[Tensor]) -> Iterator[tuple[Tensor, TensorDictBase]]:
+        """Rows of the batch, cut to their longest sequence."""
+        for index in indices:
+            part = batch[index]
+            yield index, _narrow(part, int(part[keys.LENGTH].max()))
+
+    def _micro_batches(self, batch: TensorDictBase, chosen: Tensor) -> list[Tensor]:
+        """Indices of the rows of the chosen groups, whole groups together, each part within the token budget.
+
+        `sorted`: similar lengths together; the budget counts the padded tokens that the groups would take without
+        sharing their prompts. `balanced`: parts of equal tokens, without padding. A group that exceeds the budget by
+        itself is a part of its own.
+        """
+        size, budget = self.config.samples_per_prompt, self.config.micro_batch_tokens
+        length = self._per_group(batch[keys.LENGTH])
+        groups = chosen.nonzero().squeeze(-1)
+        if self.config.micro_batches == "balanced":
+            tokens = length.sum(1)[groups].tolist()
+            parts = [[int(groups[i]) for i in part] for part in within_budget(tokens, budget)]
+        else:
+            longest = length.amax(1)
+            groups = groups[longest[groups].argsort(stable=True)]
+            parts = [[]]
+            for group, width in zip(groups.tolist(), longest[groups].tolist(), strict=True):
+                if parts[-1] and (len(parts[-1]) + 1) * size * width > budget:
+                    parts.append([])
+                parts[-1].append(group)
+        member = torch.arange(size)
+        return [(torch.tensor(sorted(part))[:, None] * size + member).flatten() for part in parts if part]
+
+    def _per_group(self, values: Tensor) -> Tensor:
+        return values.view(-1, self.config.samples_per_prompt, *values.shape[1:])
+
+    def _schedule(self) -> float:
+        """The share of its peak that the learning rate of the next step has."""
+        optim, done = self.config.optim, self.updates
+        ramp = min(1.0, (done + 1) / max(1, optim.ramp_steps))
+        left = max(0.0, 1.0 - done / max(1, self.config.steps)) if optim.schedule == "linear" else 1.0
+        return ramp * left
 
     def _diverged(self, what: str) -> str:
         return (
@@ -136,26 +355,9 @@ class Learner:
             "give a smaller --optim.learning-rate, a --temperature nearer 1, or rewards of moderate size"
         )
 
-    def _per_group(self, values: Tensor) -> Tensor:
-        return values.view(-1, self.config.samples_per_prompt)
 
-    def _micro_batches(self, batch: TensorDictBase, contrast: Tensor) -> list[Tensor]:
-        """Indices of whole groups with contrast, similar lengths together, each part within the token budget.
-
-        The budget counts the padded tokens that a group would take without sharing its prompt. A group that
-        exceeds it by itself is a part of its own.
-        """
-        size = self.config.samples_per_prompt
-        longest = self._per_group(batch[keys.LENGTH]).amax(1)
-        groups = contrast.nonzero().squeeze(-1)
-        groups = groups[longest[groups].argsort(stable=True)]
-        parts: list[list[int]] = [[]]
-        for group, width in zip(groups.tolist(), longest[groups].tolist(), strict=True):
-            if parts[-1] and (len(parts[-1]) + 1) * size * width > self.config.micro_batch_tokens:
-                parts.append([])
-            parts[-1].append(group)
-        member = torch.arange(size)
-        return [(torch.tensor(sorted(part))[:, None] * size + member).flatten() for part in parts if part]
+def _trainable(module: Any) -> list[nn.Parameter]:
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _narrow(batch: TensorDictBase, width: int) -> TensorDictBase:

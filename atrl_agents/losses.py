@@ -1,10 +1,10 @@
 """Loss modules: read keys, call a pure function, write keys.
 
-    loss = GRPOLoss(actor)                   # actor: a TransformersPolicy
+    loss = GRPOLoss(actor)                   # actor: a TransformersPolicy, or whatever has `response_log_probs`
     out = loss(batch)                        # batch: finished episodes with an advantage
-    out["loss_objective"].backward()
+    sum(out[name] for name in out.keys() if name.startswith("loss_")).backward()
 
-The formulas are in surrogates.py and advantages.py; nothing is computed here.
+The formulas are in surrogates.py, second_moment.py, corrections.py and advantages.py; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -22,28 +22,62 @@ from atrl_envs import keys
 
 from .diagnostics import RatioSums
 from .log_probs import ResponseLogProbs
-from .surrogates import Reduction, Totals, ppo_clip, ratio_of, reduce
+from .objectives import Objective, Terms, TokenBatch, policy_terms
+from .surrogates import Reduction, Totals, masked_mean, reduce, value_loss
+
+PROXIMAL = "proximal_log_prob"
+REFERENCE = "reference_log_prob"
+KEPT = "kept"
+LIMIT = "limit"
+VALUE = "value"
+TARGET = "value_target"
 
 
 class Actor(Protocol):
     """What a loss needs of a policy: log-probabilities of given responses, with gradient."""
 
     def response_log_probs(
-        self, tokens: Tensor, prompt_length: Tensor, length: Tensor, group: Tensor | None = None
+        self,
+        tokens: Tensor,
+        prompt_length: Tensor,
+        length: Tensor,
+        group: Tensor | None = None,
+        *,
+        entropy_gradient: bool = False,
     ) -> ResponseLogProbs: ...
 
 
-class GRPOLoss(LossModule):
-    """PPO's clipped surrogate with an advantage per response (GRPO, arXiv 2402.03300, eq. 3, without KL).
+class Critic(Protocol):
+    """What PPO needs of a critic: the value before every token, `[N, S + 1]`; the last one stands at `length`."""
 
-    Reads, for N episodes of S columns: `tokens` `[N, S]`, `prompt_length`, `length`, `group` `[N]`,
-    `response_mask` `[N, S]` bool, `log_prob` `[N, S]` (of the policy that sampled), `advantage` `[N]` or `[N, S]`.
-    Writes `loss_objective` and detached diagnostics, all `[]`.
+    def values(
+        self, tokens: Tensor, prompt_length: Tensor, length: Tensor, group: Tensor | None = None
+    ) -> Tensor: ...
 
-    Args:
-        actor: a policy with `response_log_probs`, such as TransformersPolicy.
-        clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
-        reduction: `sequence` (GRPO), `token` (DAPO) or `constant` (Dr.GRPO); see surrogates.reduce.
+
+@dataclass(frozen=True)
+class Outcome:
+    """Terms of the loss by name (`objective`, `kl`, `entropy`, `critic`), and sums to report."""
+
+    terms: dict[str, Tensor]
+    sums: RatioSums
+
+    @property
+    def total(self) -> Tensor:
+        """What is minimised."""
+        return torch.stack(list(self.terms.values())).sum()
+
+
+class PolicyLoss(LossModule):
+    """A loss over finished episodes, as an `Objective` says.
+
+    Reads, for N episodes of S columns: `tokens` `[N, S]`, `prompt_length`, `length` `[N]` (or `[N, 1]`),
+    `response_mask` `[N, S]` bool, `log_prob` `[N, S]` (of the policy that sampled), `advantage` `[N]` or `[N, S]`; and
+    where they are there, or the objective needs them: `group` `[N]`, `version` `[N, S]`, `proximal_log_prob`,
+    `reference_log_prob`, `kept` `[N, S]` and `limit`. Writes `loss_*`, to be summed, and detached diagnostics, `[]`.
+
+    KeyError for a key that is missing; ValueError for shapes that disagree and, on the CPU, for log-probabilities or
+    advantages that are not finite, and for positive log-probabilities.
     """
 
     @dataclass
@@ -55,29 +89,33 @@ class GRPOLoss(LossModule):
         response_mask: NestedKey = keys.RESPONSE_MASK
         log_prob: NestedKey = keys.LOG_PROB
         advantage: NestedKey = keys.ADVANTAGE
+        version: NestedKey = keys.VERSION
+        proximal_log_prob: NestedKey = PROXIMAL
+        reference_log_prob: NestedKey = REFERENCE
+        kept: NestedKey = KEPT
+        limit: NestedKey = LIMIT
+        value: NestedKey = VALUE
+        value_target: NestedKey = TARGET
 
     tensor_keys: _AcceptedKeys
-    out_keys = [  # noqa: RUF012 (torchrl reads it from the class)
-        "loss_objective", "ratio_mean", "clip_fraction", "kept_fraction", "kl", "entropy", "ess", "chi2", "m2",
-    ]  # fmt: skip
+    _needed: tuple[str, ...] = (
+        keys.TOKENS, keys.PROMPT_LENGTH, keys.LENGTH, keys.RESPONSE_MASK, keys.LOG_PROB, keys.ADVANTAGE,
+    )  # fmt: skip
+    _diagnostics: tuple[str, ...] = (
+        "ratio_mean", "clip_fraction", "kept_fraction", "kl", "entropy", "ess", "chi2", "m2",
+    )  # fmt: skip
+    _reported: tuple[str, ...] = ()  # besides
 
-    def __init__(
-        self,
-        actor: Any,
-        *,
-        clip_low: float = 0.2,
-        clip_high: float = 0.2,
-        reduction: Reduction = "sequence",
-    ) -> None:
+    def __init__(self, actor: Any, objective: Objective) -> None:
         super().__init__()
         self.actor_network = actor
-        self.clip_low = clip_low
-        self.clip_high = clip_high
-        self.reduction: Reduction = reduction
+        self.spec = objective
         self.set_in_keys()
 
+    # -- TorchRL's interface ---------------------------------------------------------------------
+
     def set_in_keys(self) -> None:
-        self._in_keys = list(vars(self.tensor_keys).values())
+        self._in_keys = [getattr(self.tensor_keys, name) for name in self._reads()]
 
     @property
     def in_keys(self) -> list[NestedKey]:  # type: ignore[override]
@@ -87,32 +125,280 @@ class GRPOLoss(LossModule):
     def in_keys(self, values: list[NestedKey]) -> None:
         self._in_keys = values
 
+    @property
+    def out_keys(self) -> list[NestedKey]:  # type: ignore[override]
+        names = [f"loss_{name}" for name in self._terms()]
+        return [*names, *self._diagnostics, *self._reported]
+
+    @out_keys.setter
+    def out_keys(self, values: list[NestedKey]) -> None:
+        raise RuntimeError("the keys that a loss writes follow from its objective")
+
     def _forward_value_estimator_keys(self, **kwargs: Any) -> None:
         self.set_in_keys()
 
     def forward(self, tensordict: TensorDictBase, totals: Totals | None = None) -> TensorDict:
         """The loss of a (micro-)batch; `totals` are the sizes of the whole batch it is a part of."""
-        loss, sums = self.objective(tensordict, totals)
-        return TensorDict({"loss_objective": loss, **{k: v.float() for k, v in sums.tensors().items()}}, [])
+        self.check(tensordict)
+        outcome = self.outcome(tensordict, totals)
+        out = {f"loss_{name}": term for name, term in outcome.terms.items()}
+        reported = outcome.sums.tensors() | outcome.sums.trust_tensors()
+        reported = {name: reported[name] for name in (*self._diagnostics, *self._reported)}
+        return TensorDict(out | {name: value.float() for name, value in reported.items()}, [])
 
-    def objective(self, tensordict: TensorDictBase, totals: Totals | None = None) -> tuple[Tensor, RatioSums]:
-        """The loss and its diagnostics as sums, for callers that accumulate micro-batches."""
-        names = self.tensor_keys
-        tokens, mask, behaviour = (
-            tensordict.get(k) for k in (names.tokens, names.response_mask, names.log_prob)
-        )
-        per_row = (tensordict.get(k) for k in (names.prompt_length, names.length, names.group))
-        prompt_length, length, group = (t.reshape(tokens.shape[0]) for t in per_row)
+    # -- what it computes ------------------------------------------------------------------------
+
+    def outcome(
+        self,
+        tensordict: TensorDictBase,
+        totals: Totals | None = None,
+        versions: tuple[float, float] | None = None,
+    ) -> Outcome:
+        """The terms and their diagnostics as sums, for callers that accumulate micro-batches; nothing is checked.
+
+        versions: of the proximal and the current weights, for A-3PO.
+        """
+        terms = policy_terms(self.spec, self.token_batch(tensordict, versions), totals)
+        return Outcome(self._named(terms), terms.sums)
+
+    def token_batch(
+        self, tensordict: TensorDictBase, versions: tuple[float, float] | None = None
+    ) -> TokenBatch:
+        """The `[N, S]` tensors that the objective reads, after a forward pass of the actor."""
+        names, spec = self.tensor_keys, self.spec
+        tokens, mask = tensordict.get(names.tokens), tensordict.get(names.response_mask)
         advantage = tensordict.get(names.advantage)
-        if advantage.ndim == 1:
-            advantage = advantage.unsqueeze(-1).expand(mask.shape)
-        current = self.actor_network.response_log_probs(tokens, prompt_length, length, group=group)
-        log_ratio = current.log_prob - behaviour
-        values = ppo_clip(log_ratio, advantage, mask, clip_low=self.clip_low, clip_high=self.clip_high)
-        loss = -reduce(values, mask, self.reduction, totals)
-        with torch.no_grad():
-            ratio = ratio_of(log_ratio)
-            clipped = ((ratio > 1 + self.clip_high) & (advantage > 0)) | (
-                (ratio < 1 - self.clip_low) & (advantage < 0)
-            )
-        return loss, RatioSums.of(log_ratio, mask, entropy=current.entropy, clipped=clipped)
+        if advantage.shape != mask.shape:
+            advantage = advantage.reshape(-1, 1).expand(mask.shape)
+        current = self.actor_network.response_log_probs(
+            tokens, *self._rows(tensordict), entropy_gradient=spec.entropy_weight > 0
+        )
+        limit = tensordict.get(names.limit, None)
+        return TokenBatch(
+            log_prob=current.log_prob,
+            behaviour=tensordict.get(names.log_prob),
+            advantage=advantage,
+            mask=mask,
+            entropy=current.entropy,
+            proximal=tensordict.get(names.proximal_log_prob, None),
+            reference=tensordict.get(names.reference_log_prob, None),
+            kept=tensordict.get(names.kept, None),
+            limit=None if limit is None else limit.reshape(-1)[0],
+            version=tensordict.get(names.version, None),
+            versions=versions,
+            group=self._per_row(tensordict, keys.GROUP),
+        )
+
+    def check(self, tensordict: TensorDictBase) -> None:
+        """See the class. On an accelerator only keys and shapes are looked at: looking at numbers would wait for it."""
+        found = {name: tensordict.get(getattr(self.tensor_keys, name), None) for name in self._reads()}
+        missing = [str(getattr(self.tensor_keys, name)) for name, value in found.items() if value is None]
+        if missing:
+            there = ", ".join(sorted(str(key) for key in tensordict.keys(include_nested=True)))
+            raise KeyError(f"{type(self).__name__} needs {', '.join(missing)}, and the batch has {there}")
+        shape = found[keys.TOKENS].shape
+        if len(shape) != 2:
+            raise ValueError(f"tokens must be [N, S], got {list(shape)}")
+        for name, value in found.items():
+            per_row = value.shape in ((shape[0],), (shape[0], 1))
+            if value.shape != shape and not (per_row and name in (*_PER_ROW, keys.ADVANTAGE)):
+                wanted = "[N] or [N, 1]" if name in _PER_ROW else "[N, S]"
+                raise ValueError(
+                    f"{getattr(self.tensor_keys, name)!s} must be {wanted} with tokens {list(shape)}, got "
+                    f"{list(value.shape)}"
+                )
+        if found[keys.TOKENS].device.type == "cpu":
+            self._check_numbers(found)
+
+    def _check_numbers(self, found: dict[str, Tensor]) -> None:
+        mask = found[keys.RESPONSE_MASK]
+        for name, value in found.items():
+            if not value.is_floating_point():
+                continue
+            whole = value if value.shape == mask.shape else value.reshape(-1, 1).expand(mask.shape)
+            inside, key = whole[mask], getattr(self.tensor_keys, name)
+            if not bool(torch.isfinite(inside).all()):
+                raise ValueError(f"{key!s} holds a number that is not finite at a response token")
+            if name.endswith(keys.LOG_PROB) and inside.numel() and float(inside.max()) > 1e-4:
+                raise ValueError(
+                    f"{key!s} holds {float(inside.max()):g}; the logarithm of a probability is at most 0: was a "
+                    "probability or a ratio given?"
+                )
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _reads(self) -> tuple[str, ...]:
+        rules = self.spec.rules
+        more = {
+            "reference_log_prob": self.spec.kl_weight != 0,
+            keys.VERSION: rules.interpolated,
+            keys.GROUP: any(rule.scope == keys.GROUP for rule in rules.rules),
+        }
+        return (*self._needed, *(name for name, needed in more.items() if needed))
+
+    def _terms(self) -> list[str]:
+        weights = {"kl": self.spec.kl_weight, "entropy": self.spec.entropy_weight}
+        return ["objective", *(name for name, weight in weights.items() if weight)]
+
+    def _named(self, terms: Terms) -> dict[str, Tensor]:
+        return {name: getattr(terms, name) for name in self._terms() if hasattr(terms, name)}
+
+    def _rows(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor, Tensor | None]:
+        prompt_length, length = (
+            self._per_row(tensordict, name) for name in (keys.PROMPT_LENGTH, keys.LENGTH)
+        )
+        assert prompt_length is not None and length is not None
+        return prompt_length, length, self._per_row(tensordict, keys.GROUP)
+
+    def _per_row(self, tensordict: TensorDictBase, name: str) -> Tensor | None:
+        found = tensordict.get(getattr(self.tensor_keys, name), None)
+        return None if found is None else found.reshape(-1)
+
+
+_PER_ROW = (keys.PROMPT_LENGTH, keys.LENGTH, keys.GROUP)
+
+
+class GRPOLoss(PolicyLoss):
+    """A clipped surrogate with an advantage per response: GRPO and its family (arXiv 2402.03300, eq. 3).
+
+    For keys and errors see PolicyLoss. Dr.GRPO, DAPO, GSPO and CISPO are settings: their reduction, clip and surrogate.
+
+    Args:
+        actor: a policy with `response_log_probs`, such as TransformersPolicy.
+        clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
+        reduction: `sequence` (GRPO), `token` (DAPO) or `constant` (Dr.GRPO); see surrogates.reduce.
+        settings: the other fields of `Objective`: surrogate, correction, kl_weight, entropy_weight, ...
+    """
+
+    def __init__(
+        self,
+        actor: Any,
+        *,
+        clip_low: float = 0.2,
+        clip_high: float = 0.2,
+        reduction: Reduction = "sequence",
+        **settings: Any,
+    ) -> None:
+        super().__init__(
+            actor, Objective(clip_low=clip_low, clip_high=clip_high, reduction=reduction, **settings)
+        )
+
+
+class M2POLoss(PolicyLoss):
+    """The policy gradient over the tokens that keep the second moment of the log-ratios within a budget (M2PO, arXiv
+    2510.01161).
+
+    The constraint is over the whole training batch. Given a whole batch, the module solves it by itself; given a
+    micro-batch, it reads `kept` (and `limit`) of the whole batch, which `objectives.solve` makes.
+
+    Args:
+        actor: see GRPOLoss.
+        budget: largest mean squared log-ratio.
+        variant: `paper`, `authors`, `areal` or `ratio`; see second_moment.second_moment_mask.
+        settings: the other fields of `Objective`.
+    """
+
+    _reported = (
+        "m2_kept",
+        "dropped_better_more",
+        "dropped_better_less",
+        "dropped_worse_more",
+        "dropped_worse_less",
+    )
+
+    def __init__(self, actor: Any, *, budget: float = 0.04, variant: Any = "paper", **settings: Any) -> None:
+        settings = {"reduction": "token", **settings}
+        super().__init__(actor, Objective(surrogate="m2po", budget=budget, variant=variant, **settings))
+
+
+class PPOLoss(PolicyLoss):
+    """PPO with a critic (arXiv 1707.06347, eq. 7 and 9): the clipped surrogate, and a value loss.
+
+    Reads besides what PolicyLoss does: `value_target` `[N, S]`, and `value` `[N, S]`, the values when the update began,
+    where the value is clipped; `advantages.gae` makes targets and advantages out of values. Writes `loss_critic`,
+    already weighed, and `explained_variance`, 1 - var(target - value) / var(target) over response tokens.
+
+    Args:
+        actor: see GRPOLoss.
+        critic: a `Critic`, such as value_model.ValueModel.
+        value_weight: of the value loss.
+        value_clip: how far a value may move in an update before it has no gradient; None: as far as it likes.
+        settings: the other fields of `Objective`.
+    """
+
+    _reported = ("explained_variance",)
+
+    def __init__(
+        self,
+        actor: Any,
+        critic: Any,
+        *,
+        clip_low: float = 0.2,
+        clip_high: float = 0.2,
+        value_weight: float = 0.5,
+        value_clip: float | None = 0.2,
+        reduction: Reduction = "token",
+        **settings: Any,
+    ) -> None:
+        self.value_weight, self.value_clip = value_weight, value_clip
+        super().__init__(
+            actor, Objective(clip_low=clip_low, clip_high=clip_high, reduction=reduction, **settings)
+        )
+        self.critic_network = critic
+
+    def forward(self, tensordict: TensorDictBase, totals: Totals | None = None) -> TensorDict:
+        self.check(tensordict)
+        values = self.values(tensordict)
+        outcome = self._with_critic(tensordict, super().outcome(tensordict, totals), values, totals)
+        out = {f"loss_{name}": term for name, term in outcome.terms.items()}
+        names = self.tensor_keys
+        variance = explained_variance(
+            values.detach(), tensordict.get(names.value_target), tensordict.get(names.response_mask)
+        )
+        reported = {**outcome.sums.tensors(), "explained_variance": variance}
+        return TensorDict(out | {name: value.float() for name, value in reported.items()}, [])
+
+    def outcome(
+        self,
+        tensordict: TensorDictBase,
+        totals: Totals | None = None,
+        versions: tuple[float, float] | None = None,
+    ) -> Outcome:
+        return self._with_critic(
+            tensordict, super().outcome(tensordict, totals, versions), self.values(tensordict), totals
+        )
+
+    def values(self, tensordict: TensorDictBase) -> Tensor:
+        """V before each token, `[N, S]`, with gradient."""
+        tokens = tensordict.get(self.tensor_keys.tokens)
+        values: Tensor = self.critic_network.values(tokens, *self._rows(tensordict))
+        return values[:, : tokens.shape[1]]
+
+    def _with_critic(
+        self, tensordict: TensorDictBase, outcome: Outcome, values: Tensor, totals: Totals | None
+    ) -> Outcome:
+        names = self.tensor_keys
+        mask = tensordict.get(names.response_mask)
+        error = value_loss(
+            values,
+            tensordict.get(names.value_target),
+            mask,
+            before=tensordict.get(names.value, None),
+            clip=self.value_clip,
+        )
+        critic = self.value_weight * reduce(error, mask, self.spec.reduction, totals)
+        return Outcome({**outcome.terms, "critic": critic}, outcome.sums)
+
+    def _reads(self) -> tuple[str, ...]:
+        return (*super()._reads(), "value_target", *(("value",) if self.value_clip is not None else ()))
+
+    def _terms(self) -> list[str]:
+        return [*super()._terms(), "critic"]
+
+
+def explained_variance(value: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """`1 - var(target - value) / var(target)` over response tokens, `[]`; 0 where the targets do not vary."""
+    error = (target - value).masked_fill(~mask, 0.0)
+    spread = (target - masked_mean(target, mask)).masked_fill(~mask, 0.0).square().sum()
+    rest = (error - masked_mean(error, mask)).masked_fill(~mask, 0.0).square().sum()
+    return torch.where(spread > 0, 1.0 - rest / spread.clamp(min=1e-12), 0.0)

@@ -3,18 +3,25 @@
     objective = ppo_clip(log_ratio, advantage, mask, clip_low=0.2, clip_high=0.2)
     loss = -reduce(objective, mask, "sequence")
 
-Every function asserts equal shapes: a silent broadcast of `[N]` against `[N, 1]` is an `[N, N]` matrix.
+`log_ratio` is log pi_theta - log pi_behaviour of each response token (or - log pi_proximal, see corrections.py). Every
+function returns `[N, T]`, to be maximised, 0 where the mask is False, whatever stands there. Shapes must be equal: a
+silent broadcast of `[N]` against `[N, 1]` is an `[N, N]` matrix.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from .second_moment import harmful as harmful
+from .second_moment import second_moment_limit as second_moment_limit
+from .second_moment import second_moment_mask as second_moment_mask
+
 Reduction = Literal["sequence", "token", "constant"]
+KLEstimator = Literal["k1", "k2", "k3", "unbiased_k3"]
 LOG_RATIO_LIMIT = 20.0  # log-ratios are clamped to +-this before exp
 
 
@@ -23,24 +30,168 @@ def ratio_of(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
+# -- objectives --------------------------------------------------------------------------------------
+
+
+def unclipped(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    """`r A`: the policy gradient with importance sampling."""
+    log_ratio, advantage = _response_only(log_ratio, advantage, mask)
+    return ratio_of(log_ratio) * advantage
+
+
 def ppo_clip(
     log_ratio: Tensor, advantage: Tensor, mask: Tensor, *, clip_low: float = 0.2, clip_high: float = 0.2
 ) -> Tensor:
-    """`min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)` per token (arXiv 1707.06347, eq. 7).
+    """`min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)` (PPO, arXiv 1707.06347, eq. 7; DAPO raises clip_high).
 
     Args:
-        log_ratio: `[N, T]` log pi_theta - log pi_behaviour.
+        log_ratio: `[N, T]`.
         advantage: `[N, T]`.
         mask: `[N, T]` bool, True on response tokens.
         clip_low, clip_high: distances of the clip range from 1.
-
-    Returns:
-        `[N, T]`, to be maximised; 0 where the mask is False.
     """
-    check_shapes(log_ratio=log_ratio, advantage=advantage, mask=mask)
+    log_ratio, advantage = _response_only(log_ratio, advantage, mask)
     ratio = ratio_of(log_ratio)
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    return torch.minimum(ratio * advantage, clipped * advantage).masked_fill(~mask, 0.0)
+    return torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def dual_clip(
+    log_ratio: Tensor,
+    advantage: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    limit: float = 3.0,
+) -> Tensor:
+    """`ppo_clip`, and for A < 0 no less than `limit * A` (arXiv 1912.09729).
+
+    A large ratio with a negative advantage then has no gradient either. limit: c > 1.
+    """
+    value = ppo_clip(log_ratio, advantage, mask, clip_low=clip_low, clip_high=clip_high)
+    advantage = advantage.masked_fill(~mask, 0.0)
+    return torch.where(advantage < 0, torch.maximum(value, limit * advantage), value)
+
+
+def gspo(
+    log_ratio: Tensor, advantage: Tensor, mask: Tensor, *, clip_low: float = 3e-4, clip_high: float = 4e-4
+) -> Tensor:
+    """`min(s A, clip(s) A)` with the response's ratio `s = exp(mean_t d_t)` (GSPO, arXiv 2507.18071, eq. 5 and 7).
+
+    Every token of a response holds the same value, so that the reduction `sequence` is the paper's mean.
+    """
+    log_ratio, advantage = _response_only(log_ratio, advantage, mask)
+    mean = row_mean(log_ratio, mask).unsqueeze(1).expand_as(log_ratio)
+    return ppo_clip(mean, advantage, mask, clip_low=clip_low, clip_high=clip_high)
+
+
+def gspo_token(
+    log_ratio: Tensor, advantage: Tensor, mask: Tensor, *, clip_low: float = 3e-4, clip_high: float = 4e-4
+) -> Tensor:
+    """GSPO's token form, `s_t = sg[s] * pi_theta / sg[pi_theta]` (arXiv 2507.18071, eq. 14).
+
+    The clip is decided by the response's ratio, the advantage may differ from token to token.
+    """
+    log_ratio, advantage = _response_only(log_ratio, advantage, mask)
+    mean = row_mean(log_ratio, mask).unsqueeze(1).detach()
+    return ppo_clip(
+        mean + log_ratio - log_ratio.detach(), advantage, mask, clip_low=clip_low, clip_high=clip_high
+    )
+
+
+def cispo(
+    log_prob: Tensor,
+    log_ratio: Tensor,
+    advantage: Tensor,
+    mask: Tensor,
+    *,
+    low: float = 0.0,
+    high: float = 5.0,
+) -> Tensor:
+    """`sg[clip(r, low, high)] A log pi_theta` (CISPO, arXiv 2506.13585, eq. 4 and 5): the weight is clipped, and
+    every token keeps its gradient.
+
+    Args:
+        log_prob: `[N, T]` log pi_theta, with gradient.
+        low, high: bounds of the ratio itself, not distances from 1.
+    """
+    check_shapes(log_prob=log_prob, log_ratio=log_ratio, advantage=advantage, mask=mask)
+    log_ratio, advantage = _response_only(log_ratio, advantage, mask)
+    weight = ratio_of(log_ratio).clamp(low, high).detach()
+    return weight * advantage * log_prob.masked_fill(~mask, 0.0)
+
+
+def m2po(log_ratio: Tensor, advantage: Tensor, mask: Tensor, kept: Tensor) -> Tensor:
+    """`M r A` with M = `kept` of `second_moment_mask` (M2PO, arXiv 2510.01161): neither clip nor KL.
+
+    Reduce it by `token` over all response tokens, the dropped ones included.
+    """
+    check_shapes(log_ratio=log_ratio, kept=kept)
+    return unclipped(log_ratio, advantage, mask) * kept
+
+
+def m2po_clip(log_ratio: Tensor, advantage: Tensor, mask: Tensor, limit: Tensor) -> Tensor:
+    """`min(r A, clip(r, exp(-T), exp(T)) A)` with T of `second_moment_limit`: M2PO as in its authors' code."""
+    log_ratio, advantage = _response_only(log_ratio, advantage, mask)
+    ratio = ratio_of(log_ratio)
+    limit = limit.to(ratio.dtype)
+    clipped = ratio_of(torch.minimum(torch.maximum(log_ratio, -limit), limit))
+    return torch.minimum(ratio * advantage, clipped * advantage)
+
+
+# -- the distance from a reference -------------------------------------------------------------------
+
+
+def kl_to_reference(
+    log_prob: Tensor,
+    reference: Tensor,
+    mask: Tensor,
+    *,
+    estimator: KLEstimator = "k3",
+    log_ratio: Tensor | None = None,
+) -> Tensor:
+    """Estimates of KL(pi_theta || pi_ref) per token, `[N, T]`, with d' = log pi_ref - log pi_theta.
+
+    `k1` is -d', `k2` is d'^2 / 2, `k3` is exp(d') - d' - 1 (http://joschu.net/blog/kl-approx.html). `unbiased_k3`
+    weighs k3 by the ratio pi_theta / pi_behaviour, whose `log_ratio` it needs, so that its gradient is that of the
+    divergence although the tokens are another policy's (DeepSeek-V3.2, arXiv 2512.02556).
+    """
+    check_shapes(log_prob=log_prob, reference=reference, mask=mask)
+    difference = (reference - log_prob).masked_fill(~mask, 0.0)
+    if estimator == "k1":
+        return -difference
+    if estimator == "k2":
+        return difference.square() / 2
+    if estimator not in get_args(KLEstimator):
+        raise ValueError(f"Unknown estimator {estimator!r}; choose {', '.join(get_args(KLEstimator))}.")
+    difference = difference.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    k3 = difference.exp() - difference - 1.0
+    if estimator == "k3":
+        return k3
+    if log_ratio is None:
+        raise ValueError("unbiased_k3 needs log_ratio, log pi_theta - log pi_behaviour of the tokens.")
+    return ratio_of(log_ratio.masked_fill(~mask, 0.0)) * k3
+
+
+def value_loss(
+    value: Tensor, target: Tensor, mask: Tensor, *, before: Tensor | None = None, clip: float | None = None
+) -> Tensor:
+    """`(V - target)^2 / 2` per token, `[N, T]`, to be minimised; with `clip`, PPO's larger of that and the same for a
+    value kept within `clip` of the value `before` the update (the code of arXiv 1707.06347).
+    """
+    check_shapes(value=value, target=target, mask=mask)
+    value, target = value.masked_fill(~mask, 0.0), target.masked_fill(~mask, 0.0)
+    error = (value - target).square()
+    if clip is not None and before is not None:
+        check_shapes(value=value, before=before)
+        before = before.masked_fill(~mask, 0.0)
+        near = before + (value - before).clamp(-clip, clip)
+        error = torch.maximum(error, (near - target).square())
+    return error / 2
+
+
+# -- from [N, T] to a number -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -92,6 +243,11 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
 
 
+def row_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of each row of `[N, T]` over its True entries, `[N]`; 0 where a row has none."""
+    return values.masked_fill(~mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+
+
 def check_shapes(**tensors: Tensor) -> None:
     """Raise ValueError unless all tensors have one shape `[N, T]`."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -100,3 +256,9 @@ def check_shapes(**tensors: Tensor) -> None:
         raise ValueError(
             f"Expected tensors of one shape [N, T], got {got}. Nothing is broadcast here: expand first."
         )
+
+
+def _response_only(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with 0 outside the mask: there, infinite or undefined numbers must reach neither value nor gradient."""
+    check_shapes(log_ratio=log_ratio, advantage=advantage, mask=mask)
+    return log_ratio.masked_fill(~mask, 0.0), advantage.masked_fill(~mask, 0.0)

@@ -27,7 +27,7 @@ from atrl_envs.verify import Verdict
 from . import checkpoint, models, spawning
 from .claim import claimed
 from .complaints import bad_input, enough_memory
-from .config import GRPOConfig, TrainConfig
+from .config import TrainConfig
 from .config_check import CHECKPOINT, check_folder, resolve
 from .evaluate import Evaluation, Evaluator
 from .interrupts import Interrupted, Interrupts
@@ -52,7 +52,6 @@ def train(config: TrainConfig) -> dict[str, Any]:
     finished step is saved in the run folder before the error goes on.
     """
     config = resolve(config)
-    assert isinstance(config, GRPOConfig)
     spawning.check(config)
     torch.set_num_threads(config.trainer_threads)
     with claimed(config.folder), Reporter(config, config.folder) as report, Interrupts() as interrupts:
@@ -68,7 +67,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
 class Run:
     """The parts of one run and their order."""
 
-    def __init__(self, config: GRPOConfig, report: Reporter, interrupts: Interrupts) -> None:
+    def __init__(self, config: TrainConfig, report: Reporter, interrupts: Interrupts) -> None:
         self.config, self.report, self.interrupts = config, report, interrupts
         self.folder: Path = config.folder
         state: dict[str, Any] = {}
@@ -130,6 +129,7 @@ class Run:
         try:
             if not config.resume:
                 self._warm_start()
+                self.learner.begin()
             self.warm = True
             if self.accuracy_before is None:
                 self._evaluate_before()

@@ -19,7 +19,18 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from atrl_envs import streams
-from atrl_envs.keys import ACTION, GROUP, LENGTH, LOG_PROB, MEMBER, PROBLEM, PROMPT_LENGTH, TOKENS, VERSION
+from atrl_envs.keys import (
+    ACTION,
+    GROUP,
+    LENGTH,
+    LOG_PROB,
+    MEMBER,
+    PROBLEM,
+    PROMPT_LENGTH,
+    RESPONSE_MASK,
+    TOKENS,
+    VERSION,
+)
 from atrl_envs.vocab import Vocab
 
 from ..heads import logits_at
@@ -146,12 +157,38 @@ class TransformersPolicy(TensorDictModuleBase):
     # -- training --------------------------------------------------------------------------------
 
     def response_log_probs(
-        self, tokens: Tensor, prompt_length: Tensor, length: Tensor, group: Tensor | None = None
+        self,
+        tokens: Tensor,
+        prompt_length: Tensor,
+        length: Tensor,
+        group: Tensor | None = None,
+        *,
+        entropy_gradient: bool = False,
     ) -> ResponseLogProbs:
         """Log-probabilities of given responses, with gradient; see log_probs.response_log_probs."""
         return response_log_probs(
-            self.model, tokens, prompt_length, length, group=group, temperature=self.temperature
+            self.model,
+            tokens,
+            prompt_length,
+            length,
+            group=group,
+            temperature=self.temperature,
+            entropy_gradient=entropy_gradient,
         )
+
+    def get_dist(self, tensordict: TensorDictBase, **_: Any) -> Any:
+        """The distribution of every response token, as TorchRL's LLM losses ask for it: an LLMMaskedCategorical [N, S].
+
+        Reads `tokens` and `response_mask`; whole logits [N, S, V] are made. With `set_keys(action="tokens",
+        sample_log_prob="log_prob")` torchrl.objectives.llm.GRPOLoss takes batches of our buffer.
+        """
+        from torchrl.modules.distributions import LLMMaskedCategorical
+
+        tokens, mask = tensordict.get(TOKENS), tensordict.get(RESPONSE_MASK)
+        # Right-padded and causal: a real token never sees the padding after it, so no mask is needed.
+        logits = self.model(input_ids=tokens, use_cache=False).logits.float() / self.temperature
+        before = torch.cat([torch.zeros_like(logits[:, :1]), logits[:, :-1]], 1)
+        return LLMMaskedCategorical(logits=before, mask=mask)
 
     # -- acting ----------------------------------------------------------------------------------
 

@@ -1,0 +1,154 @@
+"""M2PO's constraint: which response tokens stay, so that the second moment of the log-ratios keeps a budget.
+
+    kept = second_moment_mask(log_ratio, advantage, mask, budget=0.04)             # [N, T] bool
+    limit = second_moment_limit(log_ratio, advantage, mask, budget=0.04)           # [], the authors' cap on |d|
+
+d = log pi_theta - log pi_behaviour, M2 = d^2, r = exp(d). The harmful quadrants H hold the tokens whose ratio has gone
+further than the advantage justifies: A > 0 and r > 1, or A < 0 and r < 1. The constraint is over the whole training
+batch, so solve it for all micro-batches at once; `ranks` extends it over the ranks of a process group.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy
+import torch
+import torch.distributed
+from torch import Tensor
+
+Variant = Literal["paper", "authors", "areal", "ratio"]
+VARIANTS: tuple[Variant, ...] = ("paper", "authors", "areal", "ratio")
+
+
+def harmful(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    """H: `[N, T]` bool, response tokens with A > 0 and d > 0, or A < 0 and d < 0."""
+    return mask & (advantage * log_ratio > 0)
+
+
+def second_moment_mask(
+    log_ratio: Tensor,
+    advantage: Tensor,
+    mask: Tensor,
+    *,
+    budget: float = 0.04,
+    variant: Variant = "paper",
+    gamma: float = 4.0,
+    ranks: Any = None,
+) -> Tensor:
+    """Which tokens keep their gradient, by each of the four things that carry the name.
+
+    * `paper` (arXiv 2510.01161): of H, the fewest and largest M2 are dropped so that the mean M2 of the
+      tokens of H that stay is at most `budget`.
+    * `authors` (their code): tokens of H with |d| above `second_moment_limit` are dropped.
+    * `areal` (AReaL): like `paper`, with all response tokens as candidates.
+    * `ratio` (AsyncTensorRLHF, section 3.3): every response token with r^2 <= gamma stays; gamma has no published
+      default, 4 is ours.
+
+    Of equal M2 at the border, those with the smaller index (rank, row, column) stay.
+
+    Args:
+        log_ratio, advantage: `[N, T]`. Not differentiated.
+        mask: `[N, T]` bool, True on response tokens.
+        budget: largest mean M2, >= 0; infinite drops nothing.
+        ranks: a torch.distributed process group over which the batch is spread, its rows in the order of the ranks.
+
+    Returns:
+        `[N, T]` bool, False outside `mask`. No host sync on an accelerator, unless `ranks` is given.
+    """
+    from .surrogates import check_shapes
+
+    check_shapes(log_ratio=log_ratio, advantage=advantage, mask=mask)
+    if not budget >= 0 or not gamma > 0:
+        raise ValueError(f"budget must be at least 0 and gamma above 0, got {budget} and {gamma}")
+    distance = _inside(log_ratio, mask)
+    if variant == "ratio":
+        return mask & (2 * distance <= float(numpy.log(gamma)))
+    if variant == "authors":
+        limit = second_moment_limit(log_ratio, advantage, mask, budget=budget, ranks=ranks)
+        return mask & ~(harmful(log_ratio, advantage, mask) & (distance.abs() > limit))
+    if variant not in VARIANTS:
+        raise ValueError(f"Unknown variant {variant!r}; choose {', '.join(VARIANTS)}.")
+    candidates = harmful(log_ratio, advantage, mask) if variant == "paper" else mask
+    moment = distance.square().masked_fill(~candidates, torch.inf)
+    ordered, own = _ordered(moment, candidates, ranks)
+    total, place = ordered.cumsum(0), _places(ordered)
+    fits = torch.isfinite(ordered) & (total <= budget * place)
+    count = fits.to(torch.int64).cumprod(0).sum()  # the mean of the smallest only grows with their number
+    border = ordered.gather(0, (count - 1).clamp(min=0).view(1))
+    border = torch.where(count > 0, border, -torch.inf)
+    tie = candidates & (moment == border)
+    room = count - (ordered < border).sum() - own.ties_before(border)
+    kept = (moment < border) | (tie & (tie.view(-1).cumsum(0).view_as(tie) <= room))
+    return mask & (~candidates | kept)
+
+
+def second_moment_limit(
+    log_ratio: Tensor, advantage: Tensor, mask: Tensor, *, budget: float = 0.04, ranks: Any = None
+) -> Tensor:
+    """T `[]` float64 with `sum_H min(M2, T^2) = budget * |H|`; infinite where the mean M2 of H is within the budget.
+
+    The ratio is then clipped to [exp(-T), exp(T)]. Arguments as for `second_moment_mask`.
+    """
+    candidates = harmful(log_ratio, advantage, mask)
+    moment = _inside(log_ratio, mask).square().masked_fill(~candidates, torch.inf)
+    ordered, _ = _ordered(moment, candidates, ranks)
+    known = torch.isfinite(ordered)
+    size, place = known.sum().to(ordered.dtype), _places(ordered)
+    values = ordered.masked_fill(~known, 0.0)
+    total = values.cumsum(0)
+    capped = total + (size - place) * values  # the left side with T^2 at each of the values
+    below = (known & (capped <= budget * size)).sum()
+    spent = torch.cat([total.new_zeros(1), total]).gather(0, below.view(1)).squeeze(0)
+    square = (budget * size - spent) / (size - below).clamp(min=1)
+    return torch.where(below < size, square.clamp(min=0).sqrt(), torch.inf)
+
+
+def _inside(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """Float64, so that the sums do not depend on the order in which a batch was put together; 0 outside."""
+    return log_ratio.detach().double().masked_fill(~mask, 0.0)
+
+
+def _places(ordered: Tensor) -> Tensor:
+    return torch.arange(1, ordered.shape[0] + 1, dtype=ordered.dtype, device=ordered.device)
+
+
+class _Own:
+    """Where this rank's tokens are in the order of all."""
+
+    def __init__(self, earlier: Tensor | None = None) -> None:
+        self.earlier = earlier  # moments of the candidates of the ranks before this one
+
+    def ties_before(self, border: Tensor) -> Tensor | int:
+        """How many tokens of earlier ranks lie on the border."""
+        return 0 if self.earlier is None else (self.earlier == border).sum()
+
+
+def _ordered(moment: Tensor, candidates: Tensor, ranks: Any) -> tuple[Tensor, _Own]:
+    """The moments of the candidates, smallest first (infinite ones are none), those of all ranks included."""
+    values, own = moment.reshape(-1), _Own()
+    if ranks is not None:
+        world, rank = torch.distributed.get_world_size(ranks), torch.distributed.get_rank(ranks)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
+        torch.distributed.all_gather(sizes, torch.full_like(sizes[0], values.numel()), group=ranks)
+        widest = max(int(size) for size in sizes)
+        padded = torch.nn.functional.pad(values, (0, widest - values.numel()), value=torch.inf)
+        everyone = [torch.empty_like(padded) for _ in range(world)]
+        torch.distributed.all_gather(everyone, padded, group=ranks)
+        earlier = torch.cat(everyone[:rank]) if rank else values[:0]
+        return _sorted(torch.cat(everyone)), _Own(earlier)
+    if _on_host(values):
+        values = values[candidates.reshape(-1)]  # fewer to sort; an accelerator would have to be waited for
+        values = values if values.numel() else moment.new_full((1,), torch.inf)
+    return _sorted(values), own
+
+
+def _sorted(values: Tensor) -> Tensor:
+    """Smallest first; NumPy sorts on the CPU without the indices that torch computes besides."""
+    if _on_host(values):
+        return torch.from_numpy(numpy.sort(values.numpy()))
+    return values.sort().values
+
+
+def _on_host(values: Tensor) -> bool:
+    return values.device.type == "cpu" and type(values) is Tensor and not torch.compiler.is_compiling()

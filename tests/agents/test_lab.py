@@ -1,0 +1,138 @@
+"""The laboratory: data of exactly the asked age, no run twice, a table and a figure of what came out."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atrl_agents.cli import main
+from atrl_agents.complaints import ConfigError
+from atrl_agents.config import EnvConfig, TinyConfig, WarmupConfig
+from atrl_agents.lab import RUNS, LabConfig, arms, delayed_run, run_all, train_config_of
+from atrl_agents.lab_report import collapsed, report, summarise, t_interval
+
+SMALL = LabConfig(
+    algorithms=("grpo", "m2po:variant=ratio,gamma=2", "ppo"),
+    staleness=(0, 3),
+    seeds=1,
+    steps=6,
+    env=EnvConfig(id="atrl/Addition-v0", kwargs={"low": 0, "high": 4}, block_size=4),
+    warmup=WarmupConfig(batch_size=32, learning_rate=5e-3, weight_decay=0.1),
+    warmup_steps=150,
+    tiny=TinyConfig(layers=1, width=32, heads=2),
+    prompts_per_batch=4,
+    samples_per_prompt=4,
+    eval_problems=10,
+    probe_every=2,
+    processes=1,
+)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabConfig, list[dict[str, object]]]:
+    lab = replace(SMALL, out=tmp_path_factory.mktemp("lab"))
+    return lab, run_all(lab, lambda line: None)
+
+
+def test_every_arm_runs_once_and_is_kept(rows: tuple[LabConfig, list[dict[str, object]]]) -> None:
+    lab, found = rows
+    assert len(found) == len(arms(lab)) == 6
+    said: list[str] = []
+    with open(lab.out / RUNS, "a") as file:
+        file.write('{"algorithm": "gr')  # killed while it wrote
+    again = run_all(lab, said.append)
+    assert said == []
+    assert sorted(map(json.dumps, again)) == sorted(map(json.dumps, found))
+    assert {row["steps"] for row in found} == {6}
+
+
+def test_stale_data_has_another_gradient_than_fresh(rows: tuple[LabConfig, list[dict[str, object]]]) -> None:
+    _, found = rows
+    fresh, stale = (
+        next(row for row in found if row["algorithm"] == "grpo" and row["staleness"] == age) for age in (0, 3)
+    )
+    assert fresh["m2"] == pytest.approx(0.0, abs=1e-6)
+    assert float(str(stale["m2"])) > 1e-6
+    assert fresh["accuracy_before"] == stale["accuracy_before"]
+    probe = dict(fresh["probe"])  # type: ignore[call-overload]
+    # on policy nothing is clipped or dropped: all objectives have one gradient, but for the m2po's token mean
+    assert probe["clip"] == pytest.approx(probe["unclipped"], rel=1e-4)
+    assert probe["m2po paper"] == pytest.approx(probe["clip"], rel=1e-4)
+
+
+def test_the_delay_line_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from atrl_agents.policies.transformers_policy import TransformersPolicy
+
+    monkeypatch.setattr(TransformersPolicy, "set_version", lambda self, version: None)
+    config = train_config_of(replace(SMALL, out=tmp_path), "grpo", seed=0)
+    with pytest.raises(AssertionError, match="tokens of versions 0 to 0, wanted 1"):
+        delayed_run(config, staleness=1)
+
+
+def test_table_and_figure(rows: tuple[LabConfig, list[dict[str, object]]], tmp_path: Path) -> None:
+    _, found = rows
+    text = report(found, tmp_path)
+    assert "| m2po:variant=ratio,gamma=2 | 3 | 1 |" in text
+    assert "| cut by m2po ratio |" in text
+    assert (tmp_path / "staleness.png").stat().st_size > 10_000
+    assert (tmp_path / "table.md").read_text().strip() in text
+
+
+def test_what_counts_as_collapse_and_the_interval() -> None:
+    row = {"diverged": False, "success_curve": [0.2, 0.8, 0.5]}
+    assert not collapsed(row)
+    assert collapsed({**row, "success_curve": [0.2, 0.8, 0.39]})
+    assert collapsed({**row, "diverged": True})
+    low, high = t_interval([0.4, 0.5, 0.6, 0.5, 0.5])
+    half = 2.776 * math.sqrt(0.005 / 5)  # the values' variance is 0.005
+    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half))
+    assert t_interval([0.4]) == (0.0, 1.0)
+    blank = {
+        "accuracy_before": 0.1,
+        "success": 0,
+        "grad_norm": 1,
+        "grad_norm_variance": 0,
+        "m2": 0,
+        "masked": 0,
+    }
+    many = [
+        {"algorithm": "grpo", "staleness": 1, "seed": s, "accuracy_after": 0.1 * s, **row, **blank}
+        for s in range(3)
+    ]
+    (summary,) = summarise(many)
+    assert summary["runs"] == 3
+    assert summary["accuracy"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"algorithms": ("grop",)}, "grop"),
+        ({"algorithms": ("m2po:variant",)}, "NAME=VALUE"),
+        ({"algorithms": ("m2po:variant=mine",)}, "lists the settings"),
+        ({"algorithms": ()}, "nothing to compare"),
+        ({"staleness": (-1,)}, "0 or more"),
+        ({"seeds": 0}, "at least 1"),
+    ],
+)
+def test_what_cannot_work_is_said_before_the_first_run(
+    tmp_path: Path, change: dict[str, object], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        run_all(replace(SMALL, out=tmp_path / "lab", **change))  # type: ignore[arg-type]
+    assert not (tmp_path / "lab").exists()
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "lab staleness --algorithms grpo --staleness 1 --seeds 1 --steps 3 --warmup-steps 20 --tiny.layers 1 "
+        "--tiny.width 32 --prompts-per-batch 4 --samples-per-prompt 4 --eval-problems 5 --processes 1"
+    )
+    assert main([*words.split(), "--out", str(tmp_path)]) == 0
+    assert "| grpo | 1 | 1 |" in capsys.readouterr().out
+    assert main(["lab", "steadiness"]) == 2
+    assert "atrl lab staleness" in capsys.readouterr().err

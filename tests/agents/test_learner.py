@@ -1,0 +1,226 @@
+"""One update of every algorithm: the same however the batch is cut or spread, and exactly what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+from tensordict import TensorDict
+
+from atrl_agents import models
+from atrl_agents.config import ALGORITHMS, TrainConfig
+from atrl_agents.evaluate import collect
+from atrl_agents.learner import Learner
+from atrl_agents.workers import EnvRecipe, sampling_policy
+from atrl_envs import keys
+from tests.agents.test_train import SMALL
+
+SHARED = {
+    name: getattr(SMALL, name) for name in ("env", "tiny", "optim", "prompts_per_batch", "samples_per_prompt")
+}
+ALL = [
+    *sorted(ALGORITHMS),
+    "m2po authors", "m2po areal", "m2po ratio", "ppo head", "grpo kl and entropy", "grpo mis", "grpo dppo",
+    "grpo batch", "grpo dual",
+]  # fmt: skip
+# Gradients of a float32 model are sums of some thousand terms; in another order their last digits differ.
+ORDER = {"rtol": 1e-4, "atol": 2e-6}
+
+
+def config_of(name: str, **changes: Any) -> TrainConfig:
+    word, _, more = name.partition(" ")
+    kind = ALGORITHMS[word]
+    config = kind(**SHARED, mode="sync", steps=10)
+    settings: dict[str, Any] = {
+        "authors": {"variant": "authors"},
+        "areal": {"variant": "areal"},
+        "ratio": {"variant": "ratio", "gamma": 1.2},
+        "head": {"critic": "head"},
+        "kl and entropy": {"kl_weight": 0.1, "entropy_weight": 0.05, "kl_estimator": "unbiased_k3"},
+        "mis": {"correction": "mis"},
+        "dppo": {"correction": "dppo"},
+        "batch": {"advantage": "batch"},
+        "dual": {"surrogate": "dual_clip", "dual_limit": 1.1},
+    }.get(more, {})
+    return replace(config, loss=replace(config.loss, **settings), **changes)
+
+
+def learner_and_batch(config: TrainConfig, groups: int = 8) -> tuple[Learner, TensorDict]:
+    """A learner whose model is not the one that sampled, and rewards with contrast in most groups."""
+    model, vocab = models.load("tiny", tiny=config.tiny)
+    env = EnvRecipe(config, vocab)()
+    actor = sampling_policy(model, vocab, config, env.max_new_tokens)
+    batch = collect(env, actor, groups=groups)
+    g = torch.Generator().manual_seed(0)
+    batch[keys.REWARD] = torch.randint(2, (len(batch),), generator=g).float()
+    batch[keys.REWARD][:4] = 1.0  # a group without contrast
+    learner = Learner(actor, config, env.max_new_tokens)
+    learner.begin()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 2.0 * parameter.abs().mean() * torch.randn(parameter.shape, generator=g)
+    return learner, batch
+
+
+def gradients(config: TrainConfig, batch: TensorDict | None = None) -> tuple[torch.Tensor, dict[str, float]]:
+    """All gradients of one update as one vector, and its metrics."""
+    config = replace(config, optim=replace(config.optim, grad_clip=1e9))
+    learner, made = learner_and_batch(config)
+    metrics = learner.update(made if batch is None else batch)
+    parameters = [p for group in learner.optimizer.param_groups for p in group["params"]]
+    return torch.cat([p.grad.flatten() for p in parameters]), metrics
+
+
+@pytest.fixture(scope="module", params=ALL)
+def whole(request: pytest.FixtureRequest) -> tuple[str, torch.Tensor, dict[str, float]]:
+    """The update of a batch in one piece."""
+    return request.param, *gradients(config_of(request.param, micro_batch_tokens=1 << 20))
+
+
+@pytest.mark.parametrize("cut", ["sorted", "balanced"])
+@pytest.mark.parametrize("tokens", [60, 100])
+def test_micro_batches_give_the_gradient_of_the_batch(
+    whole: tuple[str, torch.Tensor, dict[str, float]], cut: Any, tokens: int
+) -> None:
+    name, gradient, metrics = whole
+    got, others = gradients(config_of(name, micro_batch_tokens=tokens, micro_batches=cut))
+    assert float(gradient.abs().max()) > 1e-3
+    torch.testing.assert_close(got, gradient, **ORDER)
+    for key in ("loss", "kept_fraction", "clip_fraction", "m2"):
+        assert others[key] == pytest.approx(metrics[key], rel=1e-4, abs=1e-6), key
+
+
+def test_something_is_clipped_or_dropped(whole: tuple[str, torch.Tensor, dict[str, float]]) -> None:
+    """The batch is stale enough for these tests to say something about clips and masks."""
+    name, _, metrics = whole
+    assert metrics["m2"] > 0.01
+    if "m2po" in name or name == "grpo mis":
+        assert 0 < metrics["kept_fraction"] < 1
+    elif name != "grpo dppo":
+        assert name == "cispo" or metrics["clip_fraction"] > 0
+
+
+def test_groups_without_contrast_add_nothing() -> None:
+    """Leaving them out changes no gradient: the same batch, with their rows as well."""
+    config = config_of("grpo", micro_batch_tokens=1 << 20)
+    learner, batch = learner_and_batch(config)
+    learner.update(batch.clone())
+    without = torch.cat([p.grad.flatten() for p in learner.model.parameters()])
+    learner, batch = learner_and_batch(config)
+    learner._contrast = lambda batch: torch.ones(8, dtype=torch.bool)  # type: ignore[method-assign]
+    learner.update(batch.clone())
+    with_them = torch.cat([p.grad.flatten() for p in learner.model.parameters()])
+    torch.testing.assert_close(without, with_them, **ORDER)
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo", "m2po", "grpo kl and entropy"])
+def test_responses_that_could_not_be_judged_train_nothing(name: str) -> None:
+    config = config_of(name, micro_batch_tokens=1 << 20)
+    _, batch = learner_and_batch(config)
+    batch[keys.SCORED][5] = False
+    one, _ = gradients(config, batch)
+    batch[keys.REWARD][5] = 1 - batch[keys.REWARD][5]
+    batch[keys.LOG_PROB][5] -= 1.0
+    two, _ = gradients(config, batch)
+    torch.testing.assert_close(one, two, rtol=0, atol=0)
+
+
+def test_truncated_responses_can_be_left_out() -> None:
+    config = config_of("grpo")
+    _, batch = learner_and_batch(config)
+    batch[keys.TRUNCATED][:] = False
+    plain, _ = gradients(replace(config, loss=replace(config.loss, mask_truncated=True)), batch)
+    same, _ = gradients(config, batch)
+    assert torch.equal(plain, same)
+    batch[keys.TRUNCATED][4:12] = True
+    masked, _ = gradients(replace(config, loss=replace(config.loss, mask_truncated=True)), batch)
+    batch[keys.SCORED][4:12] = False
+    dropped, _ = gradients(config, batch)
+    assert torch.equal(masked, dropped)
+    assert not torch.equal(masked, same)
+
+
+def test_several_steps_on_a_batch_clip_against_where_they_began() -> None:
+    config = config_of("grpo", epochs=3, micro_batch_tokens=100)
+    config = replace(config, loss=replace(config.loss, correction="decoupled"))
+    learner, batch = learner_and_batch(config)
+    seen = []
+    outcome = learner.loss.outcome
+    learner.loss.outcome = lambda part, *rest: (seen.append(part), outcome(part, *rest))[1]  # type: ignore[method-assign]
+    before = torch.cat([p.detach().flatten() for p in learner.model.parameters()])
+    learner.update(batch)
+    assert not torch.equal(before, torch.cat([p.detach().flatten() for p in learner.model.parameters()]))
+    assert learner.updates == 1
+    assert len(seen) % 3 == 0
+    third = len(seen) // 3
+    for first, last in zip(seen[:third], seen[2 * third :], strict=True):
+        assert torch.equal(first["proximal_log_prob"], last["proximal_log_prob"])
+
+
+def test_the_callers_batch_is_left_alone() -> None:
+    learner, batch = learner_and_batch(config_of("ppo"))
+    before = batch.clone()
+    learner.update(batch)
+    assert set(batch.keys()) == set(before.keys())
+    assert bool((batch == before).all())
+
+
+def test_a_state_goes_on_where_it_stopped() -> None:
+    """Critic and reference are part of the state."""
+    for name in ("ppo", "ppo head", "grpo kl and entropy"):
+        config = config_of(name)
+        learner, batch = learner_and_batch(config)
+        learner.update(batch)
+        other, _ = learner_and_batch(config)
+        other.model.load_state_dict(learner.model.state_dict())
+        other.load_state_dict(learner.state_dict())
+        assert learner.update(batch) == other.update(batch)
+
+
+def test_reinforcement_learning_begins_with_the_warm_weights() -> None:
+    learner, _ = learner_and_batch(config_of("ppo"))
+    assert learner.critic is not None
+    weights = dict(learner.model.named_parameters())
+    before = {name: p.clone() for name, p in learner.critic.trunk.named_parameters()}
+    assert any(not torch.equal(before[name], weights[name]) for name in before)
+    learner.begin()
+    assert all(torch.equal(p, weights[name]) for name, p in learner.critic.trunk.named_parameters())
+    learner, _ = learner_and_batch(config_of("grpo kl and entropy"))
+    learner.begin()
+    assert all(
+        torch.equal(p, q)
+        for p, q in zip(learner.reference.parameters(), learner.model.parameters(), strict=True)
+    )
+
+
+# Ranks
+
+
+def _rank(rank: int, folder: str, names: list[str]) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    cuts = [(0, 20), (20, 32)]  # groups 0 to 4, and 5 to 7
+    found = {}
+    for name in names:
+        config = config_of(name, micro_batch_tokens=100)
+        _, batch = learner_and_batch(config)
+        found[name] = gradients(config, batch[cuts[rank][0] : cuts[rank][1]])[0]
+    torch.save(found, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_have_the_gradient_of_one(tmp_path: Path) -> None:
+    names = ["grpo", "dr-grpo", "gspo", "m2po", "m2po authors", "m2po areal", "m2po ratio"]
+    torch.multiprocessing.spawn(_rank, args=(str(tmp_path), names), nprocs=2)
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for name in names:
+            want, _ = gradients(config_of(name, micro_batch_tokens=1 << 20))
+            torch.testing.assert_close(found[name], want, **ORDER)
