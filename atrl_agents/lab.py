@@ -52,11 +52,11 @@ class LabConfig:
     steps: int = 512
     """Updates of a run."""
     env: EnvConfig = field(
-        default_factory=lambda: EnvConfig(id="atrl/Addition-v0", kwargs={"low": 0, "high": 20}, block_size=4)
+        default_factory=lambda: EnvConfig(id="atrl/Addition-v0", kwargs={"low": 0, "high": 9}, block_size=4)
     )
     tiny: TinyConfig = field(default_factory=lambda: TinyConfig(layers=2, width=64, heads=2))
     optim: OptimConfig = field(
-        default_factory=lambda: OptimConfig(learning_rate=1e-3, schedule="constant", ramp_steps=20)
+        default_factory=lambda: OptimConfig(learning_rate=5e-4, schedule="constant", ramp_steps=20)
     )
     warmup: WarmupConfig = field(
         default_factory=lambda: WarmupConfig(batch_size=64, learning_rate=2e-3, until=0.25, anneal_steps=20)
@@ -175,7 +175,7 @@ def run_all(lab: LabConfig, say: Callable[[str], None] = print) -> list[dict[str
             file.flush()
             say(
                 f"{number:4d} of {len(missing)}  {row['algorithm']:<22} staleness {row['staleness']:<4d} seed "
-                f"{row['seed']}  held out {row['accuracy_before']:.1%} -> {row['accuracy_after']:.1%}  "
+                f"{row['seed']}  success {row['success_curve'][0]:.1%} -> {row['success']:.1%}  "
                 f"{row['seconds']:.0f} s"
             )
     return rows

@@ -25,16 +25,15 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             runs = [r for r in rows if r["algorithm"] == algorithm and r["staleness"] == staleness]
             if not runs:
                 continue
-            accuracy = [run["accuracy_after"] for run in runs]
+            success = [run["success"] for run in runs]
             found.append(
                 {
                     "algorithm": algorithm,
                     "staleness": staleness,
                     "runs": len(runs),
-                    "before": statistics.fmean(run["accuracy_before"] for run in runs),
-                    "accuracy": statistics.fmean(accuracy),
-                    "interval": t_interval(accuracy),
-                    "success": statistics.fmean(run["success"] for run in runs),
+                    "success": statistics.fmean(success),
+                    "interval": t_interval(success),
+                    "accuracy": statistics.fmean(run["accuracy_after"] for run in runs),
                     "grad_norm": statistics.fmean(run["grad_norm"] for run in runs),
                     "grad_norm_variance": statistics.fmean(run["grad_norm_variance"] for run in runs),
                     "m2": statistics.fmean(run["m2"] for run in runs),
@@ -65,15 +64,15 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown."""
     lines = [
-        "| algorithm | staleness | runs | held-out before | after (95 % interval) | gradient norm | its variance "
-        "| M2 | masked | collapsed |",
+        "| algorithm | staleness | runs | success (95 % interval) | held out, greedy | gradient norm | its variance | M2 "
+        "| masked | collapsed |",
         "| --- " * 10 + "|",
     ]
     for row in summarise(rows):
         low, high = row["interval"]
         lines.append(
-            f"| {row['algorithm']} | {row['staleness']} | {row['runs']} | {row['before']:.1%} | "
-            f"{row['accuracy']:.1%} ({low:.1%} to {high:.1%}) | {row['grad_norm']:.3g} | "
+            f"| {row['algorithm']} | {row['staleness']} | {row['runs']} | {row['success']:.1%} "
+            f"({low:.1%} to {high:.1%}) | {row['accuracy']:.1%} | {row['grad_norm']:.3g} | "
             f"{row['grad_norm_variance']:.2g} | {row['m2']:.2g} | {row['masked']:.1%} | {row['collapsed']} |"
         )
     return "\n".join(lines)
@@ -108,7 +107,7 @@ def report(rows: Sequence[dict[str, Any]], out: Path) -> str:
 
 
 def draw(rows: Sequence[dict[str, Any]], target: Path) -> Path:
-    """Held-out accuracy, gradient norm and masked share over staleness, a line an algorithm."""
+    """Success, gradient norm and masked share over staleness, a line an algorithm."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -122,13 +121,13 @@ def draw(rows: Sequence[dict[str, Any]], target: Path) -> Path:
         mine = [row for row in found if row["algorithm"] == algorithm]
         x = [place[row["staleness"]] + 0.05 * (index - 3) for row in mine]
         style = {"color": f"C{index % 10}", "linewidth": 1.2, "marker": "o", "markersize": 3}
-        y = [row["accuracy"] for row in mine]
+        y = [row["success"] for row in mine]
         bars = [[max(0.0, v - row["interval"][0]) for v, row in zip(y, mine, strict=True)],
                 [max(0.0, row["interval"][1] - v) for v, row in zip(y, mine, strict=True)]]  # fmt: skip
         panels[0].errorbar(x, y, yerr=bars, label=algorithm, elinewidth=0.6, **style)
         panels[1].plot(x, [max(row["grad_norm"], 1e-6) for row in mine], **style)
         panels[2].plot(x, [row["masked"] for row in mine], **style)
-    titles = ("held-out accuracy after", "gradient norm", "masked share of tokens")
+    titles = ("success of the last 20 updates", "gradient norm", "masked share of tokens")
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title, loc="left", fontsize=10)
         panel.set_xticks(range(len(staleness)), [str(value) for value in staleness], fontsize=8)
