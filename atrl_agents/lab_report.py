@@ -64,8 +64,8 @@ def t_interval(values: Sequence[float]) -> tuple[float, float]:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown."""
     lines = [
-        "| algorithm | staleness | runs | success (95 % interval) | held out, greedy | gradient norm | its variance | M2 "
-        "| masked | collapsed |",
+        "| algorithm | staleness | runs | success (95 % interval) | held out, greedy | gradient norm | its variance "
+        "| M2 | masked | collapsed |",
         "| --- " * 10 + "|",
     ]
     for row in summarise(rows):
