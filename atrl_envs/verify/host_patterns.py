@@ -14,6 +14,7 @@ from torch import Tensor, from_numpy
 
 from atrl_envs.verify.verdict import Verdict
 
+_CORRECT, _WRONG, _INVALID = (int(v) for v in (Verdict.CORRECT, Verdict.WRONG, Verdict.INVALID_GOLD))
 SHARE = 4  # comparisons made at once are at most this part of the tokens
 
 
@@ -41,8 +42,10 @@ def judge_patterns(
     stop = origin + (size if end is None else numpy.minimum(end.numpy().take(row), size))
     closing = (shown == eos_id).reshape(-1).nonzero()[0]
     # As many EOS stand before the response as before the pattern's end.
-    free = closing.searchsorted(begin) == closing.searchsorted(close)
-    verdicts = numpy.full(shown.shape[0], int(Verdict.WRONG), dtype=numpy.int8)
-    verdicts[row[free & (place >= begin) & (close <= stop)]] = int(Verdict.CORRECT)
-    verdicts[sizes == 0] = int(Verdict.INVALID_GOLD)
+    right = closing.searchsorted(begin) == closing.searchsorted(close)
+    right &= place >= begin
+    right &= close <= stop
+    verdicts = numpy.full(shown.shape[0], _WRONG, dtype=numpy.int8)
+    verdicts[row[right]] = _CORRECT
+    verdicts[sizes == 0] = _INVALID
     return from_numpy(verdicts)

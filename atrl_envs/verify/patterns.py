@@ -60,11 +60,12 @@ class PatternVerifier:
                 f"want tokens [B, S] and start [B], got {list(tokens.shape)} and {list(start.shape)}; "
                 "flatten trailing dimensions first"
             )
-        ids, length = (alike(answers[name], tokens) for name in ("ids", "length"))
         if tokens.numel() == 0:
             tokens = torch.full((tokens.shape[0], 1), self.eos_id, device=tokens.device)
-        if may_look(tokens):
+        ids, length = answers.get("ids"), answers.get("length")
+        if may_look(tokens) and may_look(ids):
             return judge_patterns(tokens, start, end, ids, length, self.eos_id)
+        ids, length = alike(ids, tokens), alike(length, tokens)
         found = _search(tokens, *_span(tokens, start, end, self.eos_id), ids, length)
         verdict = torch.where(found, int(Verdict.CORRECT), int(Verdict.WRONG))
         return torch.where(length == 0, int(Verdict.INVALID_GOLD), verdict).to(torch.int8)
