@@ -2,6 +2,7 @@
 # make test    the test suite
 # make lint    ruff and mypy
 # make fuzz    a million adversarial texts against the verifier, about ten minutes on one core
+# make mutants breaks the losses in one place at a time and sees whether the tests notice, about ten minutes
 #
 # The virtual environment .venv is made once. Arguments go through ARGS:
 #   make train ARGS="--mode sync --seed 1"
@@ -14,7 +15,7 @@ STAMP := $(VENV)/.installed
 TASKS := $(VENV)/.tasks-installed
 ARGS ?=
 
-.PHONY: train test lint fuzz format install clean
+.PHONY: train test lint fuzz mutants format install clean
 
 train: $(STAMP)
 	$(BIN)/atrl train $(ARGS)
@@ -29,6 +30,9 @@ lint: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
+
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -14,7 +14,8 @@ from torch import Tensor, from_numpy
 
 from atrl_envs.verify.verdict import Verdict
 
-_CORRECT, _WRONG, _INVALID = (int(v) for v in (Verdict.CORRECT, Verdict.WRONG, Verdict.INVALID_GOLD))
+_CORRECT, _WRONG, _INVALID = (numpy.int8(v) for v in (Verdict.CORRECT, Verdict.WRONG, Verdict.INVALID_GOLD))
+FILLER = -(2**63)  # in the ids, beyond the end of a pattern; no token
 SHARE = 4  # comparisons made at once are at most this part of the tokens
 
 
@@ -29,12 +30,13 @@ def judge_patterns(
     place = (shown == rarest[:, None]).reshape(-1).nonzero()[0]
     row = place // size
     place = place - anchor.take(row)  # where the pattern would begin
-    done, longest = 0, int(sizes.max(initial=0))
+    done, longest = 0, wanted.shape[1]
     while done < longest and place.size:
         # Few places are compared with the whole pattern at once, many with its next token only. Places are columns.
         step = numpy.arange(done, min(longest, done + max(1, flat.size // (SHARE * place.size))))[:, None]
-        same = flat.take(place + step, mode="clip") == wanted.take(row * wanted.shape[1] + step)
-        same |= step >= sizes.take(row)
+        next_ids = wanted.take(row * longest + step)
+        same = flat.take(place + step, mode="clip") == next_ids
+        same |= next_ids == FILLER
         keep = numpy.logical_and.reduce(same).nonzero()[0]
         place, row, done = place.take(keep), row.take(keep), done + len(step)
     origin, close = row * size, place + sizes.take(row)
@@ -45,7 +47,6 @@ def judge_patterns(
     right = closing.searchsorted(begin) == closing.searchsorted(close)
     right &= place >= begin
     right &= close <= stop
-    verdicts = numpy.full(shown.shape[0], _WRONG, dtype=numpy.int8)
+    verdicts = numpy.where(sizes == 0, _INVALID, _WRONG)
     verdicts[row[right]] = _CORRECT
-    verdicts[sizes == 0] = _INVALID
     return from_numpy(verdicts)

@@ -18,7 +18,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from atrl_envs.verify.host_patterns import judge_patterns
+from atrl_envs.verify.host_patterns import FILLER, judge_patterns
 from atrl_envs.verify.peek import may_look
 from atrl_envs.verify.placement import alike
 from atrl_envs.verify.verdict import Verdict
@@ -39,13 +39,13 @@ class PatternVerifier:
         return self
 
     def encode_answers(self, answers: Sequence[str] | Sequence[Sequence[int]]) -> TensorDict:
-        """Patterns, batch size [M]: ids [M, K] int64, filled up with the first, and length [M] int64; on the CPU.
+        """Patterns, batch size [M]: ids [M, K] int64, filled up with FILLER, and length [M] int64; on the CPU.
 
         A text becomes `vocab.encode(text)`.
         """
         rows = [self.vocab.encode(answer) if isinstance(answer, str) else list(answer) for answer in answers]
         width = max(1, *map(len, rows)) if rows else 1
-        ids = torch.tensor([row + (row[:1] or [0]) * (width - len(row)) for row in rows], dtype=torch.int64)
+        ids = torch.tensor([row + [FILLER] * (width - len(row)) for row in rows], dtype=torch.int64)
         length = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         return TensorDict({"ids": ids.view(-1, width), "length": length}, batch_size=[len(rows)])
 

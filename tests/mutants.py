@@ -1,0 +1,236 @@
+"""Does the suite notice? Break the mathematics in one place at a time; some test must fail each time: `make mutants`.
+
+    python -m tests.mutants                # every mutant
+    python -m tests.mutants second_moment  # those of files whose name holds this
+
+Each mutant is one replacement of source text in a copy of the project, and the tests that should mind. A mutant that no
+test minds is reported, and the exit code is then 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old`, which stands in the file once, becomes `new`."""
+
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def of(file: str, tests: str, *changes: tuple[str, str]) -> list[Mutant]:
+    """Mutants of one file that the same tests should mind."""
+    paths = tuple(f"tests/agents/test_{name}.py" for name in tests.split())
+    return [Mutant(f"atrl_agents/{file}.py", old, new, paths) for old, new in changes]
+
+
+MUTANTS = [
+    *of(
+        "surrogates",
+        "surrogates family",
+        ("return ratio_of(log_ratio) * advantage", "return -ratio_of(log_ratio) * advantage"),
+        ("return ratio_of(log_ratio) * advantage", "return ratio_of(log_ratio).detach() * advantage"),
+        ("return ratio_of(log_ratio) * advantage", "return ratio_of(-log_ratio) * advantage"),
+        ("clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)\n    return", "clipped = ratio\n    return"),
+        ("clamp(1.0 - clip_low, 1.0 + clip_high)", "clamp(1.0 - clip_high, 1.0 + clip_low)"),
+        (
+            "return torch.minimum(ratio * advantage, clipped * advantage)\n\n\ndef dual_clip",
+            "return torch.maximum(ratio * advantage, clipped * advantage)\n\n\ndef dual_clip",
+        ),
+        ("torch.where(advantage < 0, torch.maximum", "torch.where(advantage > 0, torch.maximum"),
+        ("torch.maximum(value, limit * advantage)", "torch.minimum(value, limit * advantage)"),
+        ("torch.maximum(value, limit * advantage)", "value"),
+        ("mean = row_mean(log_ratio, mask).unsqueeze(1).expand_as", "mean = log_ratio.expand_as"),
+        ("mean = row_mean(log_ratio, mask).unsqueeze(1).detach()", "mean = row_mean(log_ratio, mask).unsqueeze(1)"),
+        ("mean + log_ratio - log_ratio.detach()", "mean + log_ratio - log_ratio"),
+        ("weight = ratio_of(log_ratio).clamp(low, high).detach()", "weight = ratio_of(log_ratio).clamp(low, high)"),
+        ("weight = ratio_of(log_ratio).clamp(low, high).detach()", "weight = ratio_of(log_ratio).detach()"),
+        ("weight = ratio_of(log_ratio).clamp(low, high)", "weight = ratio_of(log_ratio).clamp(1 - low, 1 + high)"),
+        ("return weight * advantage * log_prob.masked_fill(~mask, 0.0)", "return weight * advantage"),
+        ("difference = (reference - log_prob)", "difference = (log_prob - reference)"),
+        ("return -difference\n", "return difference\n"),
+        ("return difference.square() / 2", "return difference.square()"),
+        ("k3 = difference.exp() - difference - 1.0", "k3 = difference.exp() - 1.0"),
+        ("return ratio_of(log_ratio.masked_fill(~mask, 0.0)) * k3", "return k3"),
+        (
+            "return ratio_of(log_ratio.masked_fill(~mask, 0.0)) * k3",
+            "return ratio_of(log_ratio.masked_fill(~mask, 0.0)).detach() * k3",
+        ),
+        ("error = torch.maximum(error,", "error = torch.minimum(error,"),
+        ("near = before + (value - before).clamp(-clip, clip)", "near = value"),
+        ("return error / 2", "return error"),
+        ("(values.sum(1) / length.clamp(min=1)).sum() / rows", "values.sum() / rows"),
+        ("return values.sum() / tokens", "return values.sum() / values.numel()"),
+        ("return values.sum() / (rows * max_tokens)", "return values.sum() / max_tokens"),
+        ("values = values.masked_fill(~mask, 0.0)\n    length", "values = values * mask\n    length"),
+        ("log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()", "log_ratio.exp()"),
+        ("return log_ratio.masked_fill(~mask, 0.0), advantage", "return log_ratio, advantage"),
+    ),
+    *of(
+        "second_moment",
+        "second_moment",
+        ("mask & (advantage * log_ratio > 0)", "mask & (advantage * log_ratio < 0)"),
+        ("mask & (advantage * log_ratio > 0)", "mask & (log_ratio > 0)"),
+        ("return mask & (2 * distance <=", "return mask & (distance <="),
+        ("return mask & (2 * distance <=", "return mask & (2 * distance >="),
+        ("(distance.abs() > limit)", "(distance.abs() < limit)"),
+        ('candidates = harmful(log_ratio, advantage, mask) if variant == "paper" else mask', "candidates = mask"),
+        ("(total <= budget * place)", "(ordered <= budget)"),
+        ("(total <= budget * place)", "(total <= budget)"),
+        ("torch.isfinite(ordered) & (total", "(total"),
+        ("room = count - (ordered < border).sum() - own", "room = count - own"),
+        ("- own.ties_before(border)", ""),
+        ("kept = (moment < border) | (tie", "kept = (moment <= border) | (tie"),
+        ("return mask & (~candidates | kept)", "return mask & kept"),
+        ("return mask & (~candidates | kept)", "return ~candidates | kept"),
+        ("capped = total + (size - place) * values", "capped = total + size * values"),
+        ("square = (budget * size - spent) /", "square = (budget * size) /"),
+        ("square.clamp(min=0).sqrt()", "square.clamp(min=0)"),
+        ("torch.cat(everyone[:rank])", "torch.cat(everyone[:1])"),
+    ),
+    *of(
+        "objectives",
+        "second_moment corrections losses learner",
+        ("objective = -reduce(", "objective = reduce("),
+        ("kept if spec.divides_by_kept else mask, spec", "mask, spec"),
+        ("values * found.weight * found.kept - found.penalty", "values * found.weight * found.kept + found.penalty"),
+        ("values * found.weight * found.kept - found.penalty", "values * found.weight - found.penalty"),
+        ("values * found.weight * found.kept - found.penalty", "values * found.kept - found.penalty"),
+        ("batch.log_prob - proximal if rules.decoupled else off_policy", "off_policy"),
+        ("entropy = -spec.entropy_weight", "entropy = spec.entropy_weight"),
+        ("kl = spec.kl_weight *", "kl = -spec.kl_weight *"),
+        ("return batch.log_prob.detach() if batch.proximal is None", "return batch.log_prob if batch.proximal is None"),
+        ("harmful(log_ratio, advantage, mask) & (log_ratio.abs() > limit)", "(log_ratio.abs() > limit)"),
+    ),
+    *of(
+        "corrections",
+        "corrections",
+        ("kept = kept & ~(concerned", "kept = ~(concerned"),
+        ("(quantity < rule.low) | (quantity > rule.high)", "(quantity < rule.low)"),
+        ("(quantity < rule.low) | (quantity > rule.high)", "(quantity > rule.high)"),
+        ("quantity.clamp(low, rule.high).masked_fill(~concerned, 1.0)", "quantity.clamp(low, rule.high)"),
+        ('low = rule.low if rule.action == "clip" else -math.inf', "low = rule.low"),
+        ("difference = first - second", "difference = second - first"),
+        ("return ratio_of(difference) if", "return difference if"),
+        ("first.exp() - second.exp()", "second.exp() - first.exp()"),
+        ("return row_mean(values, mask).unsqueeze(1)", "return values.mean(1, keepdim=True)"),
+        ("mean = (same * total).sum(1)", "mean = total"),
+        ('return advantage > 0 if when == "positive" else advantage < 0', "return advantage > 0"),
+        ("behaviour + share * (current - behaviour)", "current + share * (behaviour - current)"),
+        ("(proximal_version - version) / age", "(current_version - version) / age"),
+        ("first = log_probs.of(rule.of)", 'first = log_probs.of("current")'),
+    ),
+    *of(
+        "advantages",
+        "advantages",
+        ("centred = (grouped - mean) * mask", "centred = grouped * mask"),
+        ("centred = centred * (largest > smallest)", "centred = centred * 1"),
+        ('denominator = count if scale == "population" else count - 1', "denominator = count"),
+        ("(centred * count / (count - 1).clamp(min=1))", "(centred)"),
+        ("gamma * following) - value", "following) - value"),
+        ("delta = delta + decay**step * following", "delta = delta + decay * following"),
+        ("following = delta[:, column] + gamma * lam * following", "following = delta[:, column] + lam * following"),
+        ("end = end + gamma * torch.where(truncated,", "end = end + torch.where(truncated,"),
+        ("torch.where(truncated, after", "torch.where(~truncated, after"),
+        ("last = column == length - 1", "last = column == column[-1]"),
+        ("centred / (deviation + eps), 0.0)", "centred, 0.0)"),
+        ("scatter(1, place, advantage + value)", "scatter(1, place, value)"),
+    ),
+    *of(
+        "linear_log_probs",
+        "linear_log_probs",
+        ("total = total * shrink + part.sum(1)", "total = total + part.sum(1)"),
+        ("moment = moment * shrink +", "moment = moment +"),
+        ("return chosen - normaliser, normaliser - mean", "return chosen - normaliser, mean - normaliser"),
+        ("(logits - mean.unsqueeze(1))", "logits"),
+        (".mul_(share).neg_()", ".mul_(share)"),
+        ("change = change.div_(ctx.temperature)", "change = change"),
+        ("to_hidden += change @", "to_hidden = change @"),
+        ("likeliest = chosen >= most", "likeliest = chosen > most"),
+    ),
+    *of(
+        "learner",
+        "learner",
+        ("tokens = batch[KEPT].sum() if spec.divides_by_kept else tokens", "tokens = tokens"),
+        ("self._solve(batch, contrast)\n", "pass\n"),
+        ("passed, current - batch[keys.LOG_PROB], 0.0", "passed, current, 0.0"),
+        ("self.ranks.sum_gradients(self.optimizer)", "pass"),
+        ("batch[keys.RESPONSE_MASK] & valid.unsqueeze(1)", "batch[keys.RESPONSE_MASK]"),
+        ("batch.set(PROXIMAL, self._log_probs(batch, self.model))", "pass"),
+        ("valid = valid & ~batch[keys.TRUNCATED]", "valid = valid & batch[keys.TRUNCATED]"),
+        ("self.reference.load_state_dict(state)\n", "pass\n"),
+        ("self.critic.trunk.load_state_dict(state)", "pass"),
+    ),
+    *of(
+        "losses",
+        "losses",
+        ("critic = self.value_weight * reduce", "critic = reduce"),
+        ("return torch.where(spread > 0, 1.0 - rest", "return torch.where(spread > 0, rest"),
+        ("entropy_gradient=spec.entropy_weight > 0", "entropy_gradient=False"),
+    ),
+    *of(
+        "value_model",
+        "losses",
+        ("plan = Packing.of(wide, prompt_length,", "plan = Packing.of(wide, prompt_length + 1,"),
+    ),
+    *of(
+        "diagnostics",
+        "surrogates losses",
+        ("kl=(ratio - 1.0 - d)", "kl=(ratio - 1.0 + d)"),
+        ('"chi2": mean_square - 1.0', '"chi2": mean_square'),
+        ("mean.square() / mean_square", "mean_square / mean.square()"),
+    ),
+]  # fmt: skip
+
+
+def survives(mutant: Mutant) -> str:
+    """What is wrong with this mutant: nothing where a test failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("atrl_envs", "atrl_agents", "atrl_collectors", "tests", "pyproject.toml"):
+            source, target = ROOT / name, Path(folder) / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "data"))
+            else:
+                shutil.copy(source, target)
+        path = Path(folder) / mutant.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(mutant.old) < 1:
+            return "the text to replace is not there"
+        path.write_text(text.replace(mutant.old, mutant.new, 1), encoding="utf-8")
+        words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.tests]
+        environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+        if done.returncode == 1:
+            return ""
+        return "no test failed" if done.returncode == 0 else f"pytest did not run: {done.stdout[-500:]}"
+
+
+def main(words: list[str]) -> int:
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.file for word in words)]
+    alive = 0
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for number, (mutant, wrong) in enumerate(zip(chosen, pool.map(survives, chosen), strict=True), 1):
+            alive += bool(wrong)
+            if wrong:
+                print(f"{mutant.file}: {mutant.old!r} -> {mutant.new!r}: {wrong}", flush=True)
+            elif number % 10 == 0:
+                print(f"{number} of {len(chosen)}", flush=True)
+    print(f"{len(chosen) - alive} of {len(chosen)} mutants were noticed")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
