@@ -55,6 +55,9 @@ class Tensors:
 class Given(nn.Module):
     """A policy and critic that answer what they were given."""
 
+    in_keys: tuple[str, ...] = ()
+    out_keys: tuple[str, ...] = ()
+
     def __init__(self, tensors: Tensors) -> None:
         super().__init__()
         self.tensors = tensors
