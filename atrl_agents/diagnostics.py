@@ -49,29 +49,33 @@ class RatioSums:
     ) -> RatioSums:
         """Sums of one micro-batch; all arguments `[N, T]`, `clipped` and `kept` bool.
 
-        kept: tokens that have a gradient; with `advantage`, the others are counted by quadrant.
+        kept: tokens that have a gradient; None: all. With `advantage`, the others are counted by quadrant.
         """
-        d = log_ratio.double().masked_fill(~mask, 0.0)
-        ratio = d.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().masked_fill(~mask, 0.0)
-        count = mask.sum().double()
+
+        def total(values: Tensor) -> Tensor:
+            return values.sum().double()
+
+        d = log_ratio.masked_fill(~mask, 0.0)
+        more = d.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).expm1()  # r - 1, exact where r is close to 1
+        count = total(mask)
         zero = torch.zeros_like(count)
         moment, dropped = d.square(), zero.expand(4)
+        m2, gain = total(moment), total(more)
         if kept is not None and advantage is not None:
-            gone, more = mask & ~kept, d > 0
-            sides = [advantage > 0, advantage < 0]
-            dropped = torch.stack(
-                [(gone & side & way).sum().double() for side in sides for way in (more, ~more)]
-            )
+            gone, above = mask & ~kept, d > 0
+            better, worse = gone & (advantage > 0), gone & (advantage < 0)
+            high = total(better & above), total(worse & above)
+            dropped = torch.stack([high[0], total(better) - high[0], high[1], total(worse) - high[1]])
         return cls(
             tokens=count,
-            ratio=ratio.sum(),
-            ratio_squared=ratio.square().sum(),
-            log_ratio_squared=moment.sum(),
-            kl=(ratio - 1.0 - d).masked_fill(~mask, 0.0).sum(),
-            entropy=zero if entropy is None else entropy.double().masked_fill(~mask, 0.0).sum(),
-            clipped=zero if clipped is None else (clipped & mask).sum().double(),
-            kept=count if kept is None else (kept & mask).sum().double(),
-            log_ratio_squared_kept=moment.sum() if kept is None else moment.masked_fill(~kept, 0.0).sum(),
+            ratio=count + gain,
+            ratio_squared=count + 2 * gain + total(more.square()),
+            log_ratio_squared=m2,
+            kl=total(more - d),
+            entropy=zero if entropy is None else total(entropy.masked_fill(~mask, 0.0)),
+            clipped=zero if clipped is None else total(clipped & mask),
+            kept=count if kept is None else total(kept & mask),
+            log_ratio_squared_kept=m2 if kept is None else total(moment.masked_fill(~kept, 0.0)),
             dropped=dropped,
         )
 

@@ -272,7 +272,7 @@ def delayed_run(
         seen["grad_norm"].append(metrics["grad_norm"])
         if "m2" in metrics:
             seen["m2"].append(metrics["m2"])
-            seen["masked"].append(metrics["clip_fraction"])
+            seen["masked"].append(metrics["clip_fraction"] + 1 - metrics["kept_fraction"])
     return {
         "accuracy_before": before,
         "accuracy_after": 0.0 if diverged else evaluator(language_model).accuracy,

@@ -9,6 +9,7 @@ The formulas are in surrogates.py, second_moment.py, corrections.py and advantag
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -142,7 +143,7 @@ class PolicyLoss(LossModule):
         self.check(tensordict)
         outcome = self.outcome(tensordict, totals)
         out = {f"loss_{name}": term for name, term in outcome.terms.items()}
-        reported = outcome.sums.tensors() | outcome.sums.trust_tensors()
+        reported = outcome.sums.tensors() | (outcome.sums.trust_tensors() if self._reported else {})
         reported = {name: reported[name] for name in (*self._diagnostics, *self._reported)}
         return TensorDict(out | {name: value.float() for name, value in reported.items()}, [])
 
@@ -212,14 +213,15 @@ class PolicyLoss(LossModule):
 
     def _check_numbers(self, found: dict[str, Tensor]) -> None:
         mask = found[keys.RESPONSE_MASK]
+        outside, some = ~mask, mask.any(1)
         for name, value in found.items():
             if not value.is_floating_point():
                 continue
-            whole = value if value.shape == mask.shape else value.reshape(-1, 1).expand(mask.shape)
-            inside, key = whole[mask], getattr(self.tensor_keys, name)
-            if not bool(torch.isfinite(inside).all()):
+            per_row, key = value.shape != mask.shape, getattr(self.tensor_keys, name)
+            inside = value.detach().reshape(-1)[some] if per_row else value.detach().masked_fill(outside, 0.0)
+            if not math.isfinite(float(inside.sum())):
                 raise ValueError(f"{key!s} holds a number that is not finite at a response token")
-            if name.endswith(keys.LOG_PROB) and inside.numel() and float(inside.max()) > 1e-4:
+            if name.endswith(keys.LOG_PROB) and float(inside.max()) > 1e-4:
                 raise ValueError(
                     f"{key!s} holds {float(inside.max()):g}; the logarithm of a probability is at most 0: was a "
                     "probability or a ratio given?"

@@ -9,6 +9,7 @@ Each algorithm of `atrl train` is an `Objective` with other settings, see config
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -173,9 +174,8 @@ def policy_terms(spec: Objective, batch: TokenBatch, totals: Totals | None = Non
         if batch.entropy is None:
             raise ValueError("entropy_weight is not 0, so the entropies of the tokens are needed.")
         entropy = -spec.entropy_weight * reduce(batch.entropy, mask, spec.reduction, totals)
-    sums = RatioSums.of(
-        off_policy, mask, entropy=batch.entropy, clipped=clipped, kept=kept, advantage=advantage
-    )
+    kept_sums = {} if kept is mask else {"kept": kept, "advantage": advantage}
+    sums = RatioSums.of(off_policy.detach(), mask, entropy=batch.entropy, clipped=clipped, **kept_sums)
     return Terms(objective, kl, entropy, sums)
 
 
@@ -217,13 +217,12 @@ def _proximal(rules: Correction, batch: TokenBatch) -> Tensor:
     )
 
 
-def _surrogate(spec: Objective, batch: TokenBatch, log_ratio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, where the clip has taken the gradient, and which tokens keep theirs; all `[N, T]`."""
+def _surrogate(spec: Objective, batch: TokenBatch, log_ratio: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Values, where a clip has taken the gradient (None: nowhere), and which tokens no mask drops; all `[N, T]`."""
     advantage, mask, kind = batch.advantage, batch.mask, spec.surrogate
     clip = {"clip_low": spec.clip_low, "clip_high": spec.clip_high}
-    nothing = torch.zeros_like(mask)
     if kind == "unclipped" or not spec.rules.clips:
-        return unclipped(log_ratio, advantage, mask), nothing, mask
+        return unclipped(log_ratio, advantage, mask), None, mask
     if kind == "m2po":
         return _m2po(spec, batch, log_ratio, clip)
     if kind == "cispo":
@@ -243,22 +242,22 @@ def _surrogate(spec: Objective, batch: TokenBatch, log_ratio: Tensor) -> tuple[T
 
 def _m2po(
     spec: Objective, batch: TokenBatch, log_ratio: Tensor, clip: dict[str, float]
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None, Tensor]:
     advantage, mask = batch.advantage, batch.mask
     kept, limit = batch.kept, batch.limit
     if kept is None:
         found = solve(spec, log_ratio.detach(), advantage, mask)
         kept, limit = found.kept, found.limit
     if spec.variant == "paper":
-        return m2po(log_ratio, advantage, mask, kept), mask & ~kept, kept
+        return m2po(log_ratio, advantage, mask, kept), None, kept
     if spec.variant == "authors":
         assert limit is not None
-        return m2po_clip(log_ratio, advantage, mask, limit), mask & ~kept, kept
+        return m2po_clip(log_ratio, advantage, mask, limit), None, kept
     values = ppo_clip(log_ratio, advantage, mask, **clip) * kept
     return values, kept & _outside(log_ratio.detach(), advantage, **clip), kept
 
 
 def _outside(log_ratio: Tensor, advantage: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
     """Where PPO's clip has taken the gradient."""
-    ratio = ratio_of(log_ratio)
-    return ((ratio > 1 + clip_high) & (advantage > 0)) | ((ratio < 1 - clip_low) & (advantage < 0))
+    high, low = math.log1p(clip_high), math.log1p(-clip_low) if clip_low < 1 else -math.inf
+    return ((log_ratio > high) & (advantage > 0)) | ((log_ratio < low) & (advantage < 0))

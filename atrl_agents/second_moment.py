@@ -5,11 +5,13 @@
 
 d = log pi_theta - log pi_behaviour, M2 = d^2, r = exp(d). The harmful quadrants H hold the tokens whose ratio has gone
 further than the advantage justifies: A > 0 and r > 1, or A < 0 and r < 1. The constraint is over the whole training
-batch, so solve it for all micro-batches at once; `ranks` extends it over the ranks of a process group.
+batch, so solve it for all micro-batches at once; `ranks` extends it over the ranks of a process group. Sums are float64
+and over sorted moments, so they do not depend on the order in which a batch was put together.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy
@@ -19,6 +21,7 @@ from torch import Tensor
 
 Variant = Literal["paper", "authors", "areal", "ratio"]
 VARIANTS: tuple[Variant, ...] = ("paper", "authors", "areal", "ratio")
+_HUGE = 1e300  # in place of an infinity that would make 0 * inf
 
 
 def harmful(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
@@ -63,22 +66,26 @@ def second_moment_mask(
         raise ValueError(f"budget must be at least 0 and gamma above 0, got {budget} and {gamma}")
     distance = _inside(log_ratio, mask)
     if variant == "ratio":
-        return mask & (2 * distance <= float(numpy.log(gamma)))
+        return mask & (2 * distance <= math.log(gamma))
     if variant == "authors":
         limit = second_moment_limit(log_ratio, advantage, mask, budget=budget, ranks=ranks)
         return mask & ~(harmful(log_ratio, advantage, mask) & (distance.abs() > limit))
     if variant not in VARIANTS:
         raise ValueError(f"Unknown variant {variant!r}; choose {', '.join(VARIANTS)}.")
     candidates = harmful(log_ratio, advantage, mask) if variant == "paper" else mask
+    if math.isinf(budget):
+        return mask
     moment = distance.square().masked_fill(~candidates, torch.inf)
-    ordered, own = _ordered(moment, candidates, ranks)
-    total, place = ordered.cumsum(0), _places(ordered)
-    fits = torch.isfinite(ordered) & (total <= budget * place)
-    count = fits.to(torch.int64).cumprod(0).sum()  # the mean of the smallest only grows with their number
-    border = ordered.gather(0, (count - 1).clamp(min=0).view(1))
-    border = torch.where(count > 0, border, -torch.inf)
+    ordered, earlier = _ordered(moment, ranks)
+    total = ordered.cumsum(0, dtype=torch.float64)
+    mean = total / _places(total)  # of the smallest: it only grows with their number
+    count = torch.searchsorted(mean, budget, right=True)
+    if _on_host(ordered) and (largest := _gap(ordered, int(count))) is not None:
+        return mask & ~(candidates & (moment > largest))
+    border = _at(ordered, count - 1)
     tie = candidates & (moment == border)
-    room = count - (ordered < border).sum() - own.ties_before(border)
+    room = count - (ordered < border).sum()
+    room = room if earlier is None else room - (earlier == border).sum()
     kept = (moment < border) | (tie & (tie.view(-1).cumsum(0).view_as(tie) <= room))
     return mask & (~candidates | kept)
 
@@ -92,55 +99,54 @@ def second_moment_limit(
     """
     candidates = harmful(log_ratio, advantage, mask)
     moment = _inside(log_ratio, mask).square().masked_fill(~candidates, torch.inf)
-    ordered, _ = _ordered(moment, candidates, ranks)
-    known = torch.isfinite(ordered)
-    size, place = known.sum().to(ordered.dtype), _places(ordered)
-    values = ordered.masked_fill(~known, 0.0)
+    ordered, _ = _ordered(moment, ranks)
+    size = (ordered < torch.inf).sum().double()
+    values = ordered.double().clamp(max=_HUGE)
+    place = _places(values)
     total = values.cumsum(0)
-    capped = total + (size - place) * values  # the left side with T^2 at each of the values
-    below = (known & (capped <= budget * size)).sum()
-    spent = torch.cat([total.new_zeros(1), total]).gather(0, below.view(1)).squeeze(0)
+    capped = total + (size - place).clamp(min=0) * values  # the left side with T^2 at each of the values
+    below = torch.searchsorted(capped, (budget * size).view(1), right=True)
+    spent = torch.where(below > 0, total.gather(0, (below - 1).clamp(min=0)), 0.0)
     square = (budget * size - spent) / (size - below).clamp(min=1)
-    return torch.where(below < size, square.clamp(min=0).sqrt(), torch.inf)
+    return torch.where(below < size, square.clamp(min=0).sqrt(), torch.inf).squeeze(0)
 
 
 def _inside(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """Float64, so that the sums do not depend on the order in which a batch was put together; 0 outside."""
-    return log_ratio.detach().double().masked_fill(~mask, 0.0)
+    """Without gradient, 0 outside the mask."""
+    return log_ratio.detach().masked_fill(~mask, 0.0)
 
 
 def _places(ordered: Tensor) -> Tensor:
     return torch.arange(1, ordered.shape[0] + 1, dtype=ordered.dtype, device=ordered.device)
 
 
-class _Own:
-    """Where this rank's tokens are in the order of all."""
-
-    def __init__(self, earlier: Tensor | None = None) -> None:
-        self.earlier = earlier  # moments of the candidates of the ranks before this one
-
-    def ties_before(self, border: Tensor) -> Tensor | int:
-        """How many tokens of earlier ranks lie on the border."""
-        return 0 if self.earlier is None else (self.earlier == border).sum()
+def _gap(ordered: Tensor, count: int) -> float | None:
+    """The largest of the `count` smallest values, where the next one is larger still."""
+    border = float(ordered[count - 1]) if count else -math.inf
+    following = float(ordered[count]) if count < ordered.shape[0] else math.inf
+    return border if following > border or following == math.inf else None
 
 
-def _ordered(moment: Tensor, candidates: Tensor, ranks: Any) -> tuple[Tensor, _Own]:
-    """The moments of the candidates, smallest first (infinite ones are none), those of all ranks included."""
-    values, own = moment.reshape(-1), _Own()
-    if ranks is not None:
-        world, rank = torch.distributed.get_world_size(ranks), torch.distributed.get_rank(ranks)
-        sizes = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
-        torch.distributed.all_gather(sizes, torch.full_like(sizes[0], values.numel()), group=ranks)
-        widest = max(int(size) for size in sizes)
-        padded = torch.nn.functional.pad(values, (0, widest - values.numel()), value=torch.inf)
-        everyone = [torch.empty_like(padded) for _ in range(world)]
-        torch.distributed.all_gather(everyone, padded, group=ranks)
-        earlier = torch.cat(everyone[:rank]) if rank else values[:0]
-        return _sorted(torch.cat(everyone)), _Own(earlier)
-    if _on_host(values):
-        values = values[candidates.reshape(-1)]  # fewer to sort; an accelerator would have to be waited for
-        values = values if values.numel() else moment.new_full((1,), torch.inf)
-    return _sorted(values), own
+def _at(ordered: Tensor, place: Tensor) -> Tensor:
+    """The value at a place `[]`; -inf before the first, +inf after the last."""
+    value = ordered.gather(0, place.clamp(0, ordered.shape[0] - 1).view(1)).squeeze(0)
+    return torch.where(place < 0, -torch.inf, torch.where(place < ordered.shape[0], value, torch.inf))
+
+
+def _ordered(moment: Tensor, ranks: Any) -> tuple[Tensor, Tensor | None]:
+    """All moments, smallest first (infinite ones are no candidates); with ranks, also those of earlier ranks."""
+    values = moment.reshape(-1)
+    values = values if values.numel() else moment.new_full((1,), torch.inf)
+    if ranks is None:
+        return _sorted(values), None
+    world, rank = torch.distributed.get_world_size(ranks), torch.distributed.get_rank(ranks)
+    sizes = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
+    torch.distributed.all_gather(sizes, torch.full_like(sizes[0], values.numel()), group=ranks)
+    widest = max(int(size) for size in sizes)
+    padded = torch.nn.functional.pad(values, (0, widest - values.numel()), value=torch.inf)
+    everyone = [torch.empty_like(padded) for _ in range(world)]
+    torch.distributed.all_gather(everyone, padded, group=ranks)
+    return _sorted(torch.cat(everyone)), torch.cat([values[:0], *everyone[:rank]])
 
 
 def _sorted(values: Tensor) -> Tensor:

@@ -36,7 +36,10 @@ def ratio_of(log_ratio: Tensor) -> Tensor:
 def unclipped(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
     """`r A`: the policy gradient with importance sampling."""
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
-    return ratio_of(log_ratio) * advantage
+    with torch.no_grad():
+        value = ratio_of(log_ratio) * advantage
+        slope = value * _moves(log_ratio)
+    return _with_slope(value, slope, log_ratio)
 
 
 def ppo_clip(
@@ -51,9 +54,12 @@ def ppo_clip(
         clip_low, clip_high: distances of the clip range from 1.
     """
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
-    ratio = ratio_of(log_ratio)
-    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    return torch.minimum(ratio * advantage, clipped * advantage)
+    with torch.no_grad():
+        ratio = ratio_of(log_ratio)
+        plain, clipped = ratio * advantage, ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantage
+        value = torch.minimum(plain, clipped)
+        slope = plain * ((plain <= clipped) & _moves(log_ratio))
+    return _with_slope(value, slope, log_ratio)
 
 
 def dual_clip(
@@ -128,16 +134,23 @@ def m2po(log_ratio: Tensor, advantage: Tensor, mask: Tensor, kept: Tensor) -> Te
     Reduce it by `token` over all response tokens, the dropped ones included.
     """
     check_shapes(log_ratio=log_ratio, kept=kept)
-    return unclipped(log_ratio, advantage, mask) * kept
+    log_ratio, advantage = _response_only(log_ratio, advantage, mask & kept)
+    with torch.no_grad():
+        value = ratio_of(log_ratio) * advantage
+        slope = value * _moves(log_ratio)
+    return _with_slope(value, slope, log_ratio)
 
 
 def m2po_clip(log_ratio: Tensor, advantage: Tensor, mask: Tensor, limit: Tensor) -> Tensor:
     """`min(r A, clip(r, exp(-T), exp(T)) A)` with T of `second_moment_limit`: M2PO as in its authors' code."""
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
-    ratio = ratio_of(log_ratio)
-    limit = limit.to(ratio.dtype)
-    clipped = ratio_of(torch.minimum(torch.maximum(log_ratio, -limit), limit))
-    return torch.minimum(ratio * advantage, clipped * advantage)
+    with torch.no_grad():
+        limit = limit.to(log_ratio.dtype)
+        plain = ratio_of(log_ratio) * advantage
+        clipped = ratio_of(torch.minimum(torch.maximum(log_ratio, -limit), limit)) * advantage
+        value = torch.minimum(plain, clipped)
+        slope = plain * ((plain <= clipped) & _moves(log_ratio))
+    return _with_slope(value, slope, log_ratio)
 
 
 # -- the distance from a reference -------------------------------------------------------------------
@@ -256,6 +269,19 @@ def check_shapes(**tensors: Tensor) -> None:
         raise ValueError(
             f"Expected tensors of one shape [N, T], got {got}. Nothing is broadcast here: expand first."
         )
+
+
+def _moves(log_ratio: Tensor) -> Tensor:
+    """Where `ratio_of` has a gradient."""
+    return log_ratio.abs() <= LOG_RATIO_LIMIT
+
+
+def _with_slope(value: Tensor, slope: Tensor, log_ratio: Tensor) -> Tensor:
+    """`value`, whose derivative by the log-ratio is `slope`: the backward pass is one multiplication.
+
+    d r / d log r is r, so the slopes of these objectives are known as soon as their values are.
+    """
+    return value + slope * (log_ratio - log_ratio.detach())
 
 
 def _response_only(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
