@@ -24,7 +24,7 @@ from atrl_envs import keys
 from .diagnostics import RatioSums
 from .log_probs import ResponseLogProbs
 from .objectives import Objective, Terms, TokenBatch, policy_terms
-from .surrogates import Reduction, Totals, masked_mean, reduce, value_loss
+from .surrogates import Reduction, Totals, reduce, value_loss
 
 PROXIMAL = "proximal_log_prob"
 REFERENCE = "reference_log_prob"
@@ -400,7 +400,11 @@ class PPOLoss(PolicyLoss):
 
 def explained_variance(value: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """`1 - var(target - value) / var(target)` over response tokens, `[]`; 0 where the targets do not vary."""
-    error = (target - value).masked_fill(~mask, 0.0)
-    spread = (target - masked_mean(target, mask)).masked_fill(~mask, 0.0).square().sum()
-    rest = (error - masked_mean(error, mask)).masked_fill(~mask, 0.0).square().sum()
-    return torch.where(spread > 0, 1.0 - rest / spread.clamp(min=1e-12), 0.0)
+    count = mask.sum().clamp(min=1)
+
+    def spread(values: Tensor) -> Tensor:
+        values = values.masked_fill(~mask, 0.0)
+        return (values.square().sum() - values.sum().square() / count).clamp(min=0)
+
+    whole, rest = spread(target.double()), spread((target - value).double())
+    return torch.where(whole > 1e-12, 1.0 - rest / whole.clamp(min=1e-12), 0.0)

@@ -194,14 +194,20 @@ def value_loss(
     value kept within `clip` of the value `before` the update (the code of arXiv 1707.06347).
     """
     check_shapes(value=value, target=target, mask=mask)
-    value, target = value.masked_fill(~mask, 0.0), target.masked_fill(~mask, 0.0)
-    error = (value - target).square()
-    if clip is not None and before is not None:
-        check_shapes(value=value, before=before)
-        before = before.masked_fill(~mask, 0.0)
-        near = before + (value - before).clamp(-clip, clip)
-        error = torch.maximum(error, (near - target).square())
-    return error / 2
+    value = value.masked_fill(~mask, 0.0)
+    with torch.no_grad():
+        slope = value - target.masked_fill(~mask, 0.0)
+        error = slope.square()
+        if clip is not None and before is not None:
+            check_shapes(value=value, before=before)
+            moved = value - before.masked_fill(~mask, 0.0)
+            near = moved.clamp(-clip, clip)
+            other = slope + (near - moved)
+            larger = other.square() > error
+            error = torch.where(larger, other.square(), error)
+            slope = torch.where(larger, other * (near == moved), slope)
+        error = error / 2
+    return _with_slope(error, slope, value)
 
 
 # -- from [N, T] to a number -------------------------------------------------------------------------
@@ -276,12 +282,12 @@ def _moves(log_ratio: Tensor) -> Tensor:
     return log_ratio.abs() <= LOG_RATIO_LIMIT
 
 
-def _with_slope(value: Tensor, slope: Tensor, log_ratio: Tensor) -> Tensor:
-    """`value`, whose derivative by the log-ratio is `slope`: the backward pass is one multiplication.
+def _with_slope(value: Tensor, slope: Tensor, by: Tensor) -> Tensor:
+    """`value`, whose derivative by `by` is `slope`: the backward pass is one multiplication.
 
     d r / d log r is r, so the slopes of these objectives are known as soon as their values are.
     """
-    return value + slope * (log_ratio - log_ratio.detach())
+    return value + slope * (by - by.detach())
 
 
 def _response_only(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

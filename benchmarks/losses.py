@@ -36,7 +36,7 @@ class Options:
     turns: int = 9
     parts: tuple[Part, ...] = ("objectives", "log_probs")
     threads: int = 1
-    tokens: int = 1024
+    tokens: int = 256
     """Response tokens whose log-probabilities are made at once."""
     quick: bool = False
     """Two turns, few tokens: to see that everything runs."""
