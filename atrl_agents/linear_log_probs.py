@@ -2,8 +2,9 @@
 
     log_prob, entropy, likeliest = linear_log_probs(hidden, weight, target, temperature=1.0)     # [M] each
 
-The vocabulary is gone through in chunks, forward and backward: a chunk's logits `[M, chunk]` are made, used and thrown
-away, and made again in the backward pass. Beside the gradients, memory is a few numbers a token and one chunk.
+The vocabulary is gone through in chunks: a chunk's logits `[M, chunk]` are made, used and thrown away. Where the
+projection is trained they are made again in the backward pass; where it is frozen (LoRA) the forward pass gathers what
+the gradient needs, `[M, H]`. Beside that and the gradients, memory is a few numbers a token and one chunk.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ class _LinearLogProbs(torch.autograd.Function):
         target: Tensor,
         temperature: float,
         chunk: int,
+        entropy_gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = hidden.shape[0]
         most = hidden.new_full((rows,), -torch.inf, dtype=torch.promote_types(hidden.dtype, torch.float32))
         total = torch.zeros_like(most)  # sum of exp(z - most)
         moment = torch.zeros_like(most)  # sum of exp(z - most) z
         chosen = torch.zeros_like(most)
+        wants_hidden, *wants_more = ctx.needs_input_grad[:3]
+        pull = None  # sum of exp(z - most) of the rows of the weight
+        if wants_hidden and not any(wants_more) and not entropy_gradient:
+            pull = torch.zeros_like(hidden, dtype=most.dtype)
         for start, logits in _chunks(hidden, weight, bias, temperature, chunk):
             above = torch.maximum(most, logits.amax(1))
             shrink = (most - above).exp()
@@ -42,19 +48,30 @@ class _LinearLogProbs(torch.autograd.Function):
             part = (logits - above.unsqueeze(1)).exp_()
             total = total * shrink + part.sum(1)
             moment = moment * shrink + torch.einsum("mc,mc->m", part, logits)
+            if pull is not None:
+                rows_of_chunk = weight[start : start + logits.shape[1]]
+                pull = pull.mul_(shrink.unsqueeze(1)).add_(part.to(weight.dtype) @ rows_of_chunk)
             most = above
         normaliser = most + total.log()
         mean = moment / total
-        ctx.save_for_backward(hidden, weight, bias, target, normaliser, mean)
-        ctx.temperature, ctx.chunk = temperature, chunk
+        if pull is not None:  # d log p(a) / d hidden = (weight_a - mean of the weight's rows) / temperature
+            ctx.save_for_backward((weight[target] - pull / total.unsqueeze(1)) / temperature)
+        else:
+            ctx.save_for_backward(hidden, weight, bias, target, normaliser, mean)
+        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, hidden.dtype
         likeliest = chosen >= most
-        ctx.mark_non_differentiable(likeliest)
+        entropy = normaliser - mean
+        ctx.mark_non_differentiable(*(likeliest,) if entropy_gradient else (likeliest, entropy))
         ctx.set_materialize_grads(False)  # an entropy that nobody differentiates costs nothing
-        return chosen - normaliser, normaliser - mean, likeliest
+        return chosen - normaliser, entropy, likeliest
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         of_log_prob, of_entropy, _ = gradients
+        nothing = (None,) * 5
+        if len(ctx.saved_tensors) == 1:
+            (slope,) = ctx.saved_tensors
+            return (of_log_prob.unsqueeze(1) * slope).to(ctx.dtype), None, *nothing
         hidden, weight, bias, target, normaliser, mean = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         to_hidden = torch.zeros_like(hidden, dtype=mean.dtype) if wants_hidden else None
@@ -82,9 +99,7 @@ class _LinearLogProbs(torch.autograd.Function):
             to_hidden.to(hidden.dtype) if to_hidden is not None else None,
             to_weight,
             to_bias,
-            None,
-            None,
-            None,
+            *nothing[1:],
         )
 
 
@@ -96,6 +111,7 @@ def linear_log_probs(
     bias: Tensor | None = None,
     temperature: float = 1.0,
     chunk: int | None = None,
+    entropy_gradient: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`log softmax((hidden @ weight.T + bias) / temperature)` at the targets, and the entropy of each row's softmax.
 
@@ -104,9 +120,10 @@ def linear_log_probs(
         weight: `[V, H]`, of `torch.nn.Linear`; bias `[V]`.
         target: `[M]` int64.
         chunk: columns of the vocabulary at a time; None: as many as 32 MiB of logits hold.
+        entropy_gradient: False: the entropy is only looked at, which is cheaper where the projection is frozen.
 
     Returns:
-        log_prob and entropy `[M]` float32 (float64 of float64), in nats, with gradient; likeliest `[M]` bool: no other
+        log_prob and entropy `[M]` float32 (float64 of float64), in nats; likeliest `[M]` bool: no other
         token has a larger logit.
     """
     if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
@@ -120,7 +137,7 @@ def linear_log_probs(
     if chunk is None:
         chunk = max(1, CHUNK_BYTES // 4 // max(1, hidden.shape[0]))
     found: tuple[Tensor, Tensor, Tensor] = _LinearLogProbs.apply(
-        hidden, weight, bias, target, temperature, chunk
+        hidden, weight, bias, target, temperature, chunk, entropy_gradient
     )
     return found
 

@@ -73,7 +73,12 @@ def response_log_probs(
         with hidden_at(model, plan.source) as hidden:
             model(**arguments)
         chosen, entropy, likeliest = linear_log_probs(
-            hidden(), head.weight, plan.target, bias=head.bias, temperature=temperature
+            hidden(),
+            head.weight,
+            plan.target,
+            bias=head.bias,
+            temperature=temperature,
+            entropy_gradient=entropy_gradient,
         )
     else:
         with logits_at(model, plan.source):

@@ -6,7 +6,8 @@
 
 Objectives: 64 responses of 256 tokens (AsyncTensorRLHF's Table 1), the same tensors for every side, which take turns in
 one process; a loss comes with the diagnostics that its trainer has of it. Log-probabilities: from hidden states to
-log-probabilities and entropies and back, the naive way (logits, log_softmax, gather) and ours. Figures are median (min
+log-probabilities and entropies and back, the naive way (logits, log_softmax, gather) and ours, with a projection that is
+trained and with one that is frozen, as under LoRA. Figures are median (min
 to max) over the turns; peaks are of processes of their own.
 """
 
@@ -57,7 +58,9 @@ def main(options: Options) -> None:
         print(f"\n### Forward and backward of a loss, {ROWS} x {COLUMNS} tokens\n")
         print(harness.table(result["objectives"]), flush=True)
     if "log_probs" in options.parts:
-        result["log_probs"] = [log_prob_row(model, options) for model in VOCABULARIES]
+        result["log_probs"] = [
+            log_prob_row(model, frozen, options) for model in VOCABULARIES for frozen in (True, False)
+        ]
         print("\n### Log-probabilities and entropies from hidden states, forward and backward\n")
         print(harness.table(result["log_probs"]), flush=True)
     print(f"\n{harness.write('losses-quick' if options.quick else 'losses', result)}")
@@ -69,16 +72,18 @@ def in_a_process(**what: Any) -> Any:
     return json.loads(harness.run(words).splitlines()[-1])
 
 
-def log_prob_row(model: str, options: Options) -> dict[str, Any]:
+def log_prob_row(model: str, frozen: bool, options: Options) -> dict[str, Any]:
     """Time of both ways taken in turns, and the peak of each."""
     vocabulary, width = VOCABULARIES[model]
     what = {"tokens": options.tokens, "vocabulary": vocabulary, "width": width, "threads": options.threads}
+    what |= {"frozen": frozen}
     rates = in_a_process(kind="log_probs", turns=options.turns, **what)
     peaks = {way: in_a_process(kind="peak", way=way, **what) for way in ("naive", "atrl")}
     times = [a / b for a, b in zip(rates["naive"], rates["atrl"], strict=True)]
     return {
         "model": model,
         "vocabulary": str(vocabulary),
+        "projection": "frozen" if frozen else "trained",
         "tokens": options.tokens,
         "naive, s": harness.spread(rates["naive"]),
         "atrl, s": harness.spread(rates["atrl"]),
@@ -185,22 +190,21 @@ def peak(what: dict[str, Any]) -> float:
 
 
 def log_prob_call(what: dict[str, Any], way: str) -> Callable[[], None]:
-    """One forward and backward; the gradients of hidden states and projection are part of both."""
+    """One forward and backward to hidden states, and to the projection unless it is frozen."""
     import torch
 
     from atrl_agents.linear_log_probs import linear_log_probs
 
     g = torch.Generator().manual_seed(0)
     hidden = torch.randn(what["tokens"], what["width"], generator=g).requires_grad_()
-    weight = (
-        torch.randn(what["vocabulary"], what["width"], generator=g) / what["width"] ** 0.5
-    ).requires_grad_()
+    weight = torch.randn(what["vocabulary"], what["width"], generator=g) / what["width"] ** 0.5
+    weight.requires_grad_(not what["frozen"])
     target = torch.randint(what["vocabulary"], (what["tokens"],), generator=g)
 
     def run() -> None:
         hidden.grad = weight.grad = None
         if way == "atrl":
-            log_prob, _, _ = linear_log_probs(hidden, weight, target)
+            log_prob, _, _ = linear_log_probs(hidden, weight, target, entropy_gradient=False)
         else:
             whole = torch.log_softmax(hidden @ weight.T, -1)
             log_prob = whole.gather(1, target.unsqueeze(1)).squeeze(1)

@@ -24,9 +24,16 @@ def naive(
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 40), st.sampled_from([1, 3, 7, 64]),
-       st.sampled_from([1.0, 0.7]), st.booleans(), st.booleans())  # fmt: skip
+       st.sampled_from([1.0, 0.7]), st.booleans(), st.booleans(), st.booleans())  # fmt: skip
 def test_values_and_gradients_match_the_naive_form(
-    seed: int, rows: int, vocabulary: int, chunk: int, temperature: float, biased: bool, with_entropy: bool
+    seed: int,
+    rows: int,
+    vocabulary: int,
+    chunk: int,
+    temperature: float,
+    biased: bool,
+    with_entropy: bool,
+    frozen: bool,
 ) -> None:
     g = torch.Generator().manual_seed(seed)
     hidden = torch.randn(rows, 5, generator=g, dtype=torch.float64)
@@ -37,16 +44,31 @@ def test_values_and_gradients_match_the_naive_form(
     found = []
     for ours in (True, False):
         leaves = [x.clone().requires_grad_() if x is not None else None for x in (hidden, weight, bias)]
+        for leaf in leaves[1:] if frozen else ():
+            if leaf is not None:
+                leaf.requires_grad_(False)
         if ours:
             p, h, _ = linear_log_probs(
-                leaves[0], leaves[1], target, bias=leaves[2], temperature=temperature, chunk=chunk
+                leaves[0],
+                leaves[1],
+                target,
+                bias=leaves[2],
+                temperature=temperature,
+                chunk=chunk,
+                entropy_gradient=with_entropy,
             )
         else:
             p, h = naive(leaves[0], leaves[1], target, leaves[2], temperature)
         loss = (p.double() * upstream[0]).sum()
         loss = loss + (h.double() * upstream[1]).sum() if with_entropy else loss
         loss.backward()
-        found.append([p.double().detach(), h.double().detach(), *(x.grad for x in leaves if x is not None)])
+        found.append(
+            [
+                p.double().detach(),
+                h.double().detach(),
+                *(x.grad for x in leaves if x is not None and x.requires_grad),
+            ]
+        )
     for got, want in zip(*found, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)
 
