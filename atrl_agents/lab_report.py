@@ -78,6 +78,22 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def matrix(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: success by algorithm and staleness, with half the width of its 95 % interval."""
+    found = {(row["algorithm"], row["staleness"]): row for row in summarise(rows)}
+    columns = sorted({staleness for _, staleness in found})
+    lines = ["| algorithm, at staleness | " + " | ".join(map(str, columns)) + " |"]
+    lines.append("| --- " * (len(columns) + 1) + "|")
+    for algorithm in dict.fromkeys(algorithm for algorithm, _ in found):
+        cells = []
+        for staleness in columns:
+            row = found.get((algorithm, staleness))
+            half = 0.0 if row is None else (row["interval"][1] - row["interval"][0]) / 2
+            cells.append("" if row is None else f"{100 * row['success']:.0f} ± {100 * half:.0f} %")
+        lines.append(f"| {algorithm} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def probe_table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: gradient norms of several objectives on the same batches, and how much smaller than PPO's clip."""
     names = list(next((row["probe"] for row in rows if row.get("probe")), {}))
@@ -100,7 +116,7 @@ def probe_table(rows: Sequence[dict[str, Any]]) -> str:
 
 def report(rows: Sequence[dict[str, Any]], out: Path) -> str:
     """Write table and figure into `out`, and return the text."""
-    text = "\n\n".join(filter(None, (table(rows), probe_table(rows))))
+    text = "\n\n".join(filter(None, (table(rows), matrix(rows), probe_table(rows))))
     (out / TABLE).write_text(text + "\n", encoding="utf-8")
     draw(rows, out / FIGURE)
     return f"{text}\n\n{out / TABLE}\n{out / FIGURE}"

@@ -6,9 +6,9 @@
 
 Objectives: 64 responses of 256 tokens (AsyncTensorRLHF's Table 1), the same tensors for every side, which take turns in
 one process; a loss comes with the diagnostics that its trainer has of it. Log-probabilities: from hidden states to
-log-probabilities and entropies and back, the naive way (logits, log_softmax, gather) and ours, with a projection that is
-trained and with one that is frozen, as under LoRA. Figures are median (min
-to max) over the turns; peaks are of processes of their own.
+log-probabilities and entropies and back, the naive way (logits, log_softmax, gather) and ours, with a projection that
+is trained and with one that is frozen, as under LoRA. Figures are median (min to max) over the turns; peaks are of
+processes of their own.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ def test_table_and_figure(rows: tuple[LabConfig, list[dict[str, object]]], tmp_p
     text = report(found, tmp_path)
     assert "| m2po:variant=ratio,gamma=2 | 3 | 1 |" in text
     assert "| cut by m2po ratio |" in text
+    assert "| algorithm, at staleness | 0 | 3 |" in text
     assert (tmp_path / "staleness.png").stat().st_size > 10_000
     assert (tmp_path / "table.md").read_text().strip() in text
 
