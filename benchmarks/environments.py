@@ -57,12 +57,13 @@ def main(options: Options) -> None:
         print(json.dumps(measure(json.loads(options.measure))))
         return
     harness.use_checkout()
-    result: dict[str, Any] = {"quick": options.quick, "problems": options.problems}
+    name = "environments-quick" if options.quick else "environments"
+    result = {**harness.read(name), "quick": options.quick, "problems": options.problems}
     for part in options.parts:
         title, rows_of = PARTS[part]
         result[part] = rows = rows_of(options)
         print(f"\n### {title}\n\n{harness.table(rows)}", flush=True)
-    print(f"\n{harness.write('environments-quick' if options.quick else 'environments', result)}")
+    print(f"\n{harness.write(name, result)}")
 
 
 def repeated(options: Options, settings: list[dict[str, Any]]) -> list[list[dict[str, float]]]:

@@ -86,11 +86,17 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = Non
     return "\n".join(lines)
 
 
+def read(name: str) -> dict[str, Any]:
+    """The result that an earlier call has written; empty where there is none."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
 def write(name: str, result: Mapping[str, Any]) -> Path:
     """Keep a result as JSON, with the machine it was measured on."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+    path.write_text(json.dumps({**result, "machine": machine()}, indent=1) + "\n")
     return path
 
 

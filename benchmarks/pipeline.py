@@ -146,8 +146,7 @@ def measured_before(name: str, options: Options) -> dict[str, Any]:
     settings = {"prompts": PROMPTS, "samples": SAMPLES, "target": options.target, "limit": options.limit}
     settings |= {"eval_every": EVAL_EVERY, "eval_problems": options.eval_problems}
     result: dict[str, Any] = {"settings": settings}
-    path = harness.RESULTS / f"{name}.json"
-    before = json.loads(path.read_text()) if path.is_file() else {}
+    before = harness.read(name)
     for part in ("throughput", "accuracy"):
         again = options.tasks if part in options.parts else ()
         result[part] = [row for row in before.get(part, []) if row["task"] not in again]
