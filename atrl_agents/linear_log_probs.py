@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK_BYTES = 1 << 25  # of a chunk's float32 logits: 32 MiB
+CHUNK_BYTES = 1 << 23  # of a chunk's float32 logits: 8 MiB
 
 
 class _LinearLogProbs(torch.autograd.Function):
@@ -119,7 +119,7 @@ def linear_log_probs(
         hidden: `[M, H]`, the input of the vocabulary projection.
         weight: `[V, H]`, of `torch.nn.Linear`; bias `[V]`.
         target: `[M]` int64.
-        chunk: columns of the vocabulary at a time; None: as many as 32 MiB of logits hold.
+        chunk: columns of the vocabulary at a time; None: as many as 8 MiB of logits hold.
         entropy_gradient: False: the entropy is only looked at, which is cheaper where the projection is frozen.
 
     Returns:
