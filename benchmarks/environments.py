@@ -62,8 +62,8 @@ def main(options: Options) -> None:
     for part in options.parts:
         title, rows_of = PARTS[part]
         result[part] = rows = rows_of(options)
-        print(f"\n### {title}\n\n{harness.table(rows)}", flush=True)
-    print(f"\n{harness.write(name, result)}")
+        path = harness.write(name, result)  # at once: what comes next may take long
+        print(f"\n### {title}\n\n{harness.table(rows)}\n\n{path}", flush=True)
 
 
 def repeated(options: Options, settings: list[dict[str, Any]]) -> list[list[dict[str, float]]]:
