@@ -174,8 +174,14 @@ def policy_terms(spec: Objective, batch: TokenBatch, totals: Totals | None = Non
         if batch.entropy is None:
             raise ValueError("entropy_weight is not 0, so the entropies of the tokens are needed.")
         entropy = -spec.entropy_weight * reduce(batch.entropy, mask, spec.reduction, totals)
-    kept_sums = {} if kept is mask else {"kept": kept, "advantage": advantage}
-    sums = RatioSums.of(off_policy.detach(), mask, entropy=batch.entropy, clipped=clipped, **kept_sums)
+    sums = RatioSums.of(
+        off_policy.detach(),
+        mask,
+        entropy=batch.entropy,
+        clipped=clipped,
+        kept=None if kept is mask else kept,
+        advantage=advantage,
+    )
     return Terms(objective, kl, entropy, sums)
 
 
