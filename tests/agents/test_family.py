@@ -122,9 +122,9 @@ def test_padding_changes_neither_value_nor_gradient(name: str, rubbish: float) -
         leaf = log_prob[:, :columns].clone()
         leaf[:, 4:] = rubbish
         leaf.requires_grad_()
-        values = FORMS[name][0](
-            leaf, leaf - behaviour[:, :columns], advantage[:, :columns], mask[:, :columns]
-        )
+        better = advantage[:, :columns].clone()
+        better[:, 4:] = rubbish
+        values = FORMS[name][0](leaf, leaf - behaviour[:, :columns], better, mask[:, :columns])
         loss = reduce(values, mask[:, :columns], "token")
         loss.backward()
         found.append((loss.detach(), leaf.grad[:, :4]))

@@ -91,6 +91,13 @@ def test_padding_changes_nothing(how):
 
 
 @pytest.mark.parametrize("how", REDUCTIONS)
+def test_what_stands_outside_the_mask_is_not_reduced(how):
+    values, _, _, mask = case(3, 4, 6)
+    want = float(reduce(values, mask, how))
+    assert float(reduce(values.masked_fill(~mask, float("nan")), mask, how)) == want
+
+
+@pytest.mark.parametrize("how", REDUCTIONS)
 @pytest.mark.parametrize("cuts", [[4], [1, 3], [1, 1, 1, 1]])
 def test_micro_batches_add_up_to_the_batch(how, cuts):
     log_prob, behaviour, advantage, mask = case(4, 4, 6)
