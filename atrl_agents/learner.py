@@ -174,7 +174,11 @@ class Learner:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        # The moments go on; what the optimiser is told comes from the config, which may have been given anew.
+        told = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
+        for group, settings in zip(self.optimizer.param_groups, told, strict=True):
+            group.update(settings)
         self.updates = state["updates"]
         for name in ("critic", "reference"):
             if (module := getattr(self, name)) is not None:

@@ -182,6 +182,24 @@ def test_a_state_goes_on_where_it_stopped() -> None:
         assert learner.update(batch) == other.update(batch)
 
 
+@pytest.mark.parametrize("name", ["grpo", "ppo"])
+def test_a_resumed_run_takes_the_optimiser_settings_given_now(name: str) -> None:
+    config = config_of(name)
+    learner, batch = learner_and_batch(config)
+    learner.update(batch)
+    state = learner.state_dict()
+    for group in state["optimizer"]["param_groups"]:
+        group.pop("peak")  # a checkpoint of an earlier version
+    optim = replace(config.optim, learning_rate=0.25, weight_decay=0.5, eps=1e-6, betas=(0.5, 0.75))
+    other, _ = learner_and_batch(replace(config, optim=optim))
+    other.load_state_dict(state)
+    for group in other.optimizer.param_groups:
+        assert group["peak"] == 0.25
+        assert (group["weight_decay"], group["eps"], tuple(group["betas"])) == (0.5, 1e-6, (0.5, 0.75))
+    assert other.update(batch)["learning_rate"] == pytest.approx(other.optimizer.param_groups[0]["lr"])
+    assert other.optimizer.state_dict()["state"], "the moments are those of the run"
+
+
 def test_reinforcement_learning_begins_with_the_warm_weights() -> None:
     learner, _ = learner_and_batch(config_of("ppo"))
     assert learner.critic is not None
