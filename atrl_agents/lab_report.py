@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .intervals import mean_interval
-
 TABLE, FIGURE = "table.md", "staleness.png"
 _COLLAPSED = 0.5  # a run has collapsed when it ends below this share of the best success that it had reached
 
@@ -32,7 +30,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "staleness": staleness,
                     "runs": len(runs),
                     "success": statistics.fmean(success),
-                    "interval": t_interval(success),
+                    "half_width": half_width(success),
+                    "shown": spread(success),
                     "accuracy": statistics.fmean(run["accuracy_after"] for run in runs),
                     "grad_norm": statistics.fmean(run["grad_norm"] for run in runs),
                     "grad_norm_variance": statistics.fmean(run["grad_norm_variance"] for run in runs),
@@ -50,67 +49,79 @@ def collapsed(run: dict[str, Any]) -> bool:
     return bool(run["diverged"] or (curve and curve[-1] < _COLLAPSED * max(curve)))
 
 
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of a mean by Student's t; (0, 1) for fewer than two values."""
-    if len(values) < 2:
-        return 0.0, 1.0
-    # two-sided 95 % points for 1 to 9 degrees of freedom; beyond, the normal's is close
-    points = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+# Student's t, two-sided 95 %, for 1 to 29 degrees of freedom; beyond, the normal's 1.96 is within 4 %.
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
+)  # fmt: skip
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of a mean by Student's t; infinite for fewer than two values."""
     degrees = len(values) - 1
-    low, high = mean_interval(list(values), z=points[degrees - 1] if degrees <= len(points) else 1.96)
-    return low, high
+    if degrees < 1:
+        return math.inf
+    point = _T[degrees - 1] if degrees <= len(_T) else 1.96
+    return point * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def spread(values: Sequence[float]) -> str:
+    """A mean of shares with its interval, for a table: 67 ± 5 %."""
+    half = half_width(values)
+    known = f" ± {100 * half:.0f}" if math.isfinite(half) else ""
+    return f"{100 * statistics.fmean(values):.0f}{known} %"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown."""
     lines = [
-        "| algorithm | staleness | runs | success (95 % interval) | held out, greedy | gradient norm | its variance "
-        "| M2 | masked | collapsed |",
+        "| algorithm | staleness | runs | success | held out, greedy | gradient norm | its variance | M2 "
+        "| clipped or masked | collapsed |",
         "| --- " * 10 + "|",
     ]
     for row in summarise(rows):
-        low, high = row["interval"]
         lines.append(
-            f"| {row['algorithm']} | {row['staleness']} | {row['runs']} | {row['success']:.1%} "
-            f"({low:.1%} to {high:.1%}) | {row['accuracy']:.1%} | {row['grad_norm']:.3g} | "
-            f"{row['grad_norm_variance']:.2g} | {row['m2']:.2g} | {row['masked']:.1%} | {row['collapsed']} |"
+            f"| {row['algorithm']} | {row['staleness']} | {row['runs']} | {row['shown']} | {row['accuracy']:.1%} | "
+            f"{row['grad_norm']:.3g} | {row['grad_norm_variance']:.2g} | {row['m2']:.2g} | {row['masked']:.1%} | "
+            f"{row['collapsed']} |"
         )
     return "\n".join(lines)
 
 
 def matrix(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: success by algorithm and staleness, with half the width of its 95 % interval."""
-    found = {(row["algorithm"], row["staleness"]): row for row in summarise(rows)}
+    """Markdown: success by algorithm and staleness, with half the width of its 95 % interval over seeds."""
+    found = {(row["algorithm"], row["staleness"]): row["shown"] for row in summarise(rows)}
     columns = sorted({staleness for _, staleness in found})
     lines = ["| algorithm, at staleness | " + " | ".join(map(str, columns)) + " |"]
     lines.append("| --- " * (len(columns) + 1) + "|")
     for algorithm in dict.fromkeys(algorithm for algorithm, _ in found):
-        cells = []
-        for staleness in columns:
-            row = found.get((algorithm, staleness))
-            half = 0.0 if row is None else (row["interval"][1] - row["interval"][0]) / 2
-            cells.append("" if row is None else f"{100 * row['success']:.0f} ± {100 * half:.0f} %")
+        cells = [found.get((algorithm, staleness), "") for staleness in columns]
         lines.append(f"| {algorithm} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def probe_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: gradient norms of several objectives on the same batches, and how much smaller than PPO's clip."""
+    """Markdown: gradient norms of several objectives on the same batches, and how much smaller than PPO's clip.
+
+    A seed's runs at one staleness are averaged first: they begin with one model, so only seeds are independent.
+    """
     names = list(next((row["probe"] for row in rows if row.get("probe")), {}))
     if not names:
         return ""
     lines = ["| staleness | " + " | ".join(f"norm, {name}" for name in names) + " | cut by m2po ratio |"]
     lines.append("| --- " * (len(names) + 2) + "|")
     for staleness in sorted({row["staleness"] for row in rows}):
-        runs = [row["probe"] for row in rows if row["staleness"] == staleness and row.get("probe")]
-        runs = [run for run in runs if run.get("clip")]
+        runs = [row for row in rows if row["staleness"] == staleness and row.get("probe", {}).get("clip")]
         if not runs:
             continue
-        norm = {name: statistics.fmean(run[name] for run in runs) for name in names}
-        cuts = [1 - run["m2po ratio"] / run["clip"] for run in runs]
-        low, high = t_interval(cuts)
-        shown = " | ".join(f"{norm[name]:.3g}" for name in names)
-        lines.append(f"| {staleness} | {shown} | {statistics.fmean(cuts):.1%} ({low:.1%} to {high:.1%}) |")
+        norms = {name: statistics.fmean(run["probe"][name] for run in runs) for name in names}
+        cuts: dict[int, list[float]] = {}
+        for run in runs:
+            cuts.setdefault(run["seed"], []).append(1 - run["probe"]["m2po ratio"] / run["probe"]["clip"])
+        shown = " | ".join(f"{norms[name]:.3g}" for name in names)
+        lines.append(
+            f"| {staleness} | {shown} | {spread([statistics.fmean(cut) for cut in cuts.values()])} |"
+        )
     return "\n".join(lines)
 
 
@@ -123,7 +134,7 @@ def report(rows: Sequence[dict[str, Any]], out: Path) -> str:
 
 
 def draw(rows: Sequence[dict[str, Any]], target: Path) -> Path:
-    """Success, gradient norm and masked share over staleness, a line an algorithm."""
+    """Success, gradient norm and touched share over staleness, a line an algorithm."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -138,12 +149,11 @@ def draw(rows: Sequence[dict[str, Any]], target: Path) -> Path:
         x = [place[row["staleness"]] + 0.05 * (index - 3) for row in mine]
         style = {"color": f"C{index % 10}", "linewidth": 1.2, "marker": "o", "markersize": 3}
         y = [row["success"] for row in mine]
-        bars = [[max(0.0, v - row["interval"][0]) for v, row in zip(y, mine, strict=True)],
-                [max(0.0, row["interval"][1] - v) for v, row in zip(y, mine, strict=True)]]  # fmt: skip
+        bars = [min(row["half_width"], 1.0) for row in mine]
         panels[0].errorbar(x, y, yerr=bars, label=algorithm, elinewidth=0.6, **style)
         panels[1].plot(x, [max(row["grad_norm"], 1e-6) for row in mine], **style)
         panels[2].plot(x, [row["masked"] for row in mine], **style)
-    titles = ("success of the last 20 updates", "gradient norm", "masked share of tokens")
+    titles = ("success of the last 20 updates", "gradient norm", "clipped or masked share of tokens")
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title, loc="left", fontsize=10)
         panel.set_xticks(range(len(staleness)), [str(value) for value in staleness], fontsize=8)

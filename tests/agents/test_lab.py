@@ -12,8 +12,9 @@ import pytest
 from atrl_agents.cli import main
 from atrl_agents.complaints import ConfigError
 from atrl_agents.config import EnvConfig, TinyConfig, WarmupConfig
-from atrl_agents.lab import RUNS, LabConfig, arms, delayed_run, run_all, train_config_of
-from atrl_agents.lab_report import collapsed, report, summarise, t_interval
+from atrl_agents.delay_line import delayed_run
+from atrl_agents.lab import RUNS, LabConfig, arms, run_all, train_config_of
+from atrl_agents.lab_report import collapsed, half_width, probe_table, report, spread, summarise
 
 SMALL = LabConfig(
     algorithms=("grpo", "m2po:variant=ratio,gamma=2", "ppo"),
@@ -42,11 +43,14 @@ def test_every_arm_runs_once_and_is_kept(rows: tuple[LabConfig, list[dict[str, o
     lab, found = rows
     assert len(found) == len(arms(lab)) == 6
     said: list[str] = []
-    with open(lab.out / RUNS, "a") as file:
-        file.write('{"algorithm": "gr')  # killed while it wrote
+    whole = (lab.out / RUNS).read_text().splitlines()
+    (lab.out / RUNS).write_text("\n".join(whole)[:-40])  # killed while it wrote
     again = run_all(lab, said.append)
-    assert said == []
-    assert sorted(map(json.dumps, again)) == sorted(map(json.dumps, found))
+    assert len(said) == 1, "the torn one is made again, and its line is a line of its own"
+    timeless = [sorted(json.dumps({**row, "seconds": 0}) for row in r) for r in (again, found)]
+    assert timeless[0] == timeless[1]
+    assert run_all(lab, said.append) == again
+    assert len(said) == 1
     assert {row["steps"] for row in found} == {6}
 
 
@@ -88,16 +92,39 @@ def test_what_counts_as_collapse_and_the_interval() -> None:
     assert not collapsed(row)
     assert collapsed({**row, "success_curve": [0.2, 0.8, 0.39]})
     assert collapsed({**row, "diverged": True})
-    low, high = t_interval([0.4, 0.5, 0.6, 0.5, 0.5])
-    half = 2.776 * math.sqrt(0.005 / 5)  # the values' variance is 0.005
-    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half))
-    assert t_interval([0.4]) == (0.0, 1.0)
+    values = [0.4, 0.5, 0.6, 0.5, 0.5]  # their variance is 0.005
+    assert half_width(values) == pytest.approx(2.776 * math.sqrt(0.005 / 5))
+    assert math.isinf(half_width([0.4]))
+    assert (spread([0.4]), spread(values)) == ("40 %", "50 ± 9 %")
     blank = {"accuracy_after": 0.1, "grad_norm": 1, "grad_norm_variance": 0, "m2": 0, "masked": 0}
     shared = {"algorithm": "grpo", "staleness": 1, **row, **blank}
     many = [{**shared, "seed": seed, "success": 0.1 * seed} for seed in range(3)]
     (summary,) = summarise(many)
     assert summary["runs"] == 3
     assert summary["success"] == pytest.approx(0.1)
+
+
+def test_runs_of_a_seed_are_no_independent_ones() -> None:
+    """Twice the algorithms on the same seeds make no interval narrower."""
+    rows = [
+        {
+            "algorithm": name,
+            "staleness": 1,
+            "seed": seed,
+            "probe": {"clip": 1.0, "m2po ratio": 0.9 - 0.1 * seed},
+        }
+        for seed in range(3)
+        for name in ("grpo", "ppo", "dapo")
+    ]
+    assert probe_table(rows) == probe_table(rows[::3])
+    assert "| 20 ± 25 % |" in probe_table(rows)
+
+
+def test_runs_of_other_settings_are_not_mixed_in(rows: tuple[LabConfig, list[dict[str, object]]]) -> None:
+    lab, _ = rows
+    with pytest.raises(ConfigError, match="another steps, eval_problems"):
+        run_all(replace(lab, steps=7, eval_problems=5))
+    assert len(arms(replace(lab, staleness=(0, 0), algorithms=("grpo", "grpo")))) == 1
 
 
 @pytest.mark.parametrize(
