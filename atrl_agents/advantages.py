@@ -8,10 +8,11 @@ Rewards come as `[N]` with the samples of a group next to each other, `N = promp
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.distributed import ReduceOp, all_reduce
 
 Scale = Literal["population", "sample", "none"]
 
@@ -39,6 +40,9 @@ def group_relative(
         `[N]` float32 (float64 of float64). A group whose rewards are all equal gets exactly 0.
     """
     _check(reward, samples_per_prompt)
+    reward = (
+        reward if valid is None else reward.masked_fill(~valid, 0.0)
+    )  # one that is no number spoils no other
     grouped = _floating(reward).view(-1, samples_per_prompt)
     mask = torch.ones_like(grouped) if valid is None else valid.view(-1, samples_per_prompt).to(grouped.dtype)
     count = mask.sum(1, keepdim=True)
@@ -72,22 +76,34 @@ def leave_one_out(reward: Tensor, samples_per_prompt: int, *, valid: Tensor | No
     return (centred * count / (count - 1).clamp(min=1)).view(-1)
 
 
-def batch_normalised(values: Tensor, valid: Tensor, *, eps: float = 1e-6) -> Tensor:
+def batch_normalised(values: Tensor, valid: Tensor, *, eps: float = 1e-6, ranks: Any = None) -> Tensor:
     """`(x - mean) / (std + eps)` over the entries of the batch that are valid, 0 elsewhere, in the shape given.
 
     Of rewards `[N]` or advantages `[N, T]`; REINFORCE++ (arXiv 2501.03262), and what PPO does to its
     advantages. The deviation has the number of valid entries in the denominator. Equal entries get exactly 0.
+    ranks: a torch.distributed process group over which the batch is spread.
     """
     if values.shape != valid.shape:
         raise ValueError(
             f"values and valid must have one shape, got {tuple(values.shape)} and {tuple(valid.shape)}"
         )
-    values, count = _floating(values).masked_fill(~valid, 0.0), valid.sum().clamp(min=1)
-    centred = (values - values.sum() / count).masked_fill(~valid, 0.0)
-    largest = values.masked_fill(~valid, -torch.inf).amax()
-    smallest = values.masked_fill(~valid, torch.inf).amin()
-    deviation = (centred.square().sum() / count).sqrt()
-    return torch.where(largest > smallest, centred / (deviation + eps), 0.0)
+    values = _floating(values).masked_fill(~valid, 0.0)
+
+    def over_ranks(*numbers: Tensor, take: Any = ReduceOp.SUM) -> Tensor:
+        together = torch.stack([number.double() for number in numbers])
+        if ranks is not None:
+            all_reduce(together, op=take, group=ranks)
+        return together
+
+    count, total = over_ranks(valid.sum(), values.sum())
+    centred = (values - (total / count.clamp(min=1)).to(values.dtype)).masked_fill(~valid, 0.0)
+    (squares,) = over_ranks(centred.square().sum())
+    largest = [torch.where(valid, numbers, -torch.inf).amax() for numbers in (values, -values)]
+    high, low = over_ranks(
+        *largest, take=ReduceOp.MAX
+    )  # low is minus the smallest, so equal entries add to 0
+    deviation = (squares / count.clamp(min=1)).sqrt().to(values.dtype)
+    return torch.where(high + low > 0, centred / (deviation + eps), 0.0)
 
 
 def gae(

@@ -29,6 +29,7 @@ def train_config(words: Sequence[str]) -> TrainConfig:
     Errors: ConfigError for an unknown algorithm, file or key; SystemExit(2) for a flag that tyro refuses.
     """
     words = list(words)
+    named = bool(words) and not words[0].startswith(("-", "@"))
     kind = _algorithm(words)
     config = parse(kind, words, "atrl train")
     if config.resume and config.out is not None:
@@ -47,6 +48,20 @@ def train_config(words: Sequence[str]) -> TrainConfig:
             raise ConfigError(
                 f"got --resume with another --model or --tiny than {config.folder} began with ({before.model}); a run "
                 "goes on with the model in its checkpoint; leave them out, or begin a new run in another --out"
+            )
+        if named and kind.algorithm != before.algorithm:
+            raise ConfigError(
+                f"got atrl train {kind.algorithm} --resume with {config.folder}, a run of {before.algorithm}; leave "
+                "the word out, or begin a new run in another --out"
+            )
+        parts, parts_before = (
+            (getattr(c.loss, "critic", None), c.loss.kl_weight > 0) for c in (config, before)
+        )
+        if parts != parts_before:
+            raise ConfigError(
+                "got --resume with another --loss.critic, or a --loss.kl-weight that was 0 before or is 0 now; the "
+                f"checkpoint in {config.folder} has the critic and the reference model that it began with; leave them "
+                "as they were, or begin a new run in another --out"
             )
     return config
 

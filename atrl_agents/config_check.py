@@ -21,6 +21,7 @@ from typing import Any
 from .complaints import ConfigError, bad_input, near
 from .config import EnvConfig, TrainConfig
 from .config_file import CONFIG
+from .loss_config import CISPOLossConfig, M2POLossConfig
 from .parameters import typed_parameters
 
 CHECKPOINT = "checkpoint"
@@ -95,6 +96,7 @@ _ABOVE_ZERO = (
     "loss.critic_learning_rate",
 )
 _SHARES = ("optim.betas", "loss.clip_low")  # at least 0 and below 1
+_AT_MOST_ONE = ("loss.discount", "loss.gae_lambda")
 _MAY_BE_INFINITE = ("warmup.until", "loss.budget", "loss.cispo_high", "loss.gamma")
 
 
@@ -104,6 +106,7 @@ def check(config: TrainConfig) -> None:
     _check_numbers(config)
     _check_mode(config)
     _check_sizes(config)
+    check_loss(config)
     _check_model(config)
     _check_loggers(config)
     check_folder(config)
@@ -225,6 +228,8 @@ def _check_numbers(config: TrainConfig) -> None:
             _fail(path, value, f"it must be at most {most}", f"give a smaller {flag(path)}")
         if path in _ABOVE_ZERO and value is not None and not value > 0:
             _fail(path, value, "it must be a number above 0", f"give {flag(path)} a positive number")
+        if path in _AT_MOST_ONE and value > 1:
+            _fail(path, value, "it must be at most 1", f"give {flag(path)} a share")
         for number in value if isinstance(value, tuple) else (value,):
             if path in _SHARES and not 0 <= number < 1:
                 _fail(path, number, "it must be at least 0 and below 1", f"give {flag(path)} such a number")
@@ -279,6 +284,34 @@ def _check_sizes(config: TrainConfig) -> None:
             got,
             f"{config.num_envs} slots are no whole number of groups of {group}{among}",
             f"give --env.num-envs a multiple of {workers * group}",
+        )
+
+
+def check_loss(config: TrainConfig) -> None:
+    """Settings of a loss that do not go together; objectives.Objective refuses the same."""
+    loss = config.loss
+    correction, m2po = loss.correction, isinstance(loss, M2POLossConfig)
+    if correction == "dppo" and (m2po or getattr(loss, "surrogate", "clip") not in ("clip", "unclipped")):
+        _fail(
+            "loss.correction",
+            correction,
+            "it takes the place of a clip, and this objective is another",
+            "use it with atrl train grpo or ppo, or another correction",
+        )
+    if isinstance(loss, M2POLossConfig) and loss.variant != "areal":
+        if correction not in ("none", "sequence_mask"):
+            _fail(
+                "loss.correction",
+                correction,
+                f"the variant {loss.variant} of M2PO bounds the ratio to what sampled, which it replaces",
+                "leave it out, or use --loss.variant areal",
+            )
+    if isinstance(loss, CISPOLossConfig) and loss.cispo_low > loss.cispo_high:
+        _fail(
+            "loss.cispo_low",
+            loss.cispo_low,
+            f"it is above --loss.cispo-high {loss.cispo_high}",
+            "give a smaller one",
         )
 
 

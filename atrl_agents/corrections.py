@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -49,6 +49,16 @@ class Rule:
     of: Pair = "proximal"
     when: Sign = "any"
     coefficient: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("action", Action),  # not a key
+            ("quantity", Quantity), ("scope", Scope), ("of", Pair), ("when", Sign),
+        ):  # fmt: skip
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(
+                    f"Unknown {name} {getattr(self, name)!r}; choose {', '.join(get_args(kind))}."
+                )
 
 
 @dataclass(frozen=True)
@@ -156,11 +166,9 @@ def correct(
             quantity = _quantity(rule, log_probs, mask, group)
             if rule.action == "mask":
                 kept = kept & ~(concerned & ((quantity < rule.low) | (quantity > rule.high)))
-            elif rule.action in ("truncate", "clip"):
+            else:
                 low = rule.low if rule.action == "clip" else -math.inf
                 weight = weight * quantity.clamp(low, rule.high).masked_fill(~concerned, 1.0)
-            else:
-                raise ValueError(f"Unknown action {rule.action!r}; choose truncate, clip, mask or penalise.")
     return Corrected(weight.detach(), kept, penalty)
 
 
@@ -199,8 +207,6 @@ def _quantity(rule: Rule, log_probs: LogProbs, mask: Tensor, group: Tensor | Non
         return _over(rule.scope, first.exp() - second.exp(), mask, group)
     if rule.quantity == "squared":
         return _over(rule.scope, difference.square(), mask, group)
-    if rule.quantity not in ("ratio", "log_ratio"):
-        raise ValueError(f"Unknown quantity {rule.quantity!r}.")
     difference = _over(rule.scope, difference, mask, group)
     return ratio_of(difference) if rule.quantity == "ratio" else difference
 
@@ -215,8 +221,6 @@ def _over(scope: Scope, values: Tensor, mask: Tensor, group: Tensor | None) -> T
         return values.sum(1, keepdim=True).expand_as(values)
     if scope == "batch":
         return masked_mean(values, mask).expand_as(values)
-    if scope != "group":  # not a key
-        raise ValueError(f"Unknown scope {scope!r}; choose token, sequence, product, group or batch.")
     if group is None:
         raise ValueError("A rule of scope group needs the group of each row, [N].")
     same = group.unsqueeze(1) == group.unsqueeze(0)

@@ -22,7 +22,7 @@ QUADRANTS = ("better_more", "better_less", "worse_more", "worse_less")
 
 @dataclass(frozen=True)
 class RatioSums:
-    """Detached float64 sums over response tokens, d = log pi_theta - log pi_behaviour, r = exp(d)."""
+    """Detached sums over response tokens, kept as float64; d = log pi_theta - log pi_behaviour, r = exp(d)."""
 
     tokens: Tensor
     ratio: Tensor

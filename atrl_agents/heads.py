@@ -16,11 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 # Settings of models that do something to the logits after the projection.
-_AFTERWARDS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+_AFTERWARDS = (
+    "final_logit_softcapping",
+    "output_logit_soft_cap",
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+)
+_PLAIN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models whose logits are those of the projection
 
 
 @contextmanager
@@ -64,12 +73,28 @@ def hidden_at(model: Any, index: Tensor) -> Iterator[Callable[[], Tensor]]:
 
 
 def plain_head(model: Any) -> nn.Linear | None:
-    """The model's projection, where the logits are what it gives and nothing else; None where that is not known."""
+    """The model's projection, where the logits are what it gives and nothing else; None where they are not.
+
+    Some models scale or cap their logits afterwards. Those whose settings say so are known; whether another one does is
+    tried out once, on two tokens.
+    """
     head, config = _head(model), model.config.get_text_config()
     changed = [getattr(config, name, None) for name in _AFTERWARDS]
     if type(head) is not nn.Linear or any(value not in (None, 1, 1.0) for value in changed):
         return None
-    return head
+    if model not in _PLAIN:
+        seen: list[Tensor] = []
+        handle = head.register_forward_hook(lambda _, __, logits: seen.append(logits))
+        try:
+            with torch.no_grad():
+                ids = torch.tensor(
+                    [[1, 2]], device=head.weight.device
+                )  # 0 is often the padding, which is nothing
+                logits = model(input_ids=ids, use_cache=False).logits
+        finally:
+            handle.remove()
+        _PLAIN[model] = seen[-1].shape == logits.shape and torch.equal(seen[-1].float(), logits.float())
+    return head if _PLAIN[model] else None
 
 
 def _head(model: Any) -> nn.Module:

@@ -26,9 +26,10 @@ from atrl_envs import keys
 
 from .advantages import Scale, batch_normalised, gae, group_relative, leave_one_out
 from .balance import within_budget
-from .config import GRPOLossConfig, M2POLossConfig, OptimConfig, PPOLossConfig, TrainConfig
+from .config import OptimConfig, TrainConfig
 from .diagnostics import RatioSums
 from .log_probs import response_log_probs
+from .loss_config import GRPOLossConfig, M2POLossConfig, PPOLossConfig
 from .losses import (
     KEPT,
     LIMIT,
@@ -122,30 +123,26 @@ class Learner:
     def update(self, batch: TensorDictBase) -> dict[str, float]:
         """Train on complete groups, ordered by group; returns the metrics of the update.
 
-        Diverged: a number of the batch or the gradient is not finite; the weights are left as they were.
+        Diverged, on every rank: a number of the batch or the gradient is not finite; the step is not made.
         """
         for name, what in ((keys.REWARD, "a reward"), (keys.LOG_PROB, "a sampled token's log-probability")):
-            if not bool(torch.isfinite(batch[name]).all()):
+            if self.ranks.any(not bool(torch.isfinite(batch[name]).all())):
                 raise Diverged(self._diverged(what))
         batch = batch.copy()  # what is written here is not the caller's
-        valid = self._valid(batch)
-        metrics = self._prepare(batch, valid)
-        contrast = self._contrast(batch)
+        trained, metrics = self._prepare(batch)
         for epoch in range(self.config.epochs):
-            metrics |= self._step(batch, valid, contrast, epoch)
+            metrics |= self._step(batch, trained, epoch)
         self.updates += 1
-        return metrics | {"contrast_fraction": float(contrast.float().mean())}
+        return metrics | {"contrast_fraction": float(self._contrast(batch).float().mean())}
 
     def gradient_norm(self, batch: TensorDictBase) -> float:
         """Norm of the gradient that `update` would clip and apply to this batch; nothing is changed."""
         kept = [parameter.grad for parameter in self.model.parameters()]
         batch = batch.copy()
-        valid = self._valid(batch)
-        self._prepare(batch, valid)
-        contrast = self._contrast(batch)
+        trained, _ = self._prepare(batch)
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        self._accumulate(batch, valid, contrast, (self.updates, self.updates))
+        self._accumulate(batch, trained, (self.updates, self.updates))
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         for parameter, gradient in zip(self.model.parameters(), kept, strict=True):
             parameter.grad = gradient
@@ -158,7 +155,8 @@ class Learner:
         if loss.advantage == "rloo":
             return leave_one_out(reward, size, valid=valid)
         if loss.advantage == "batch":
-            return batch_normalised(group_relative(reward, size, valid=valid, scale="none"), valid)
+            centred = group_relative(reward, size, valid=valid, scale="none")
+            return batch_normalised(centred, valid, ranks=self.ranks.group)
         scales: dict[str, Scale] = {"grpo": "population", "grpo_sample": "sample", "dr_grpo": "none"}
         return group_relative(reward, size, valid=valid, scale=scales[loss.advantage])
 
@@ -186,64 +184,60 @@ class Learner:
 
     # -- before the first step -------------------------------------------------------------------
 
-    def _valid(self, batch: TensorDictBase) -> Tensor:
-        """`[N]` bool: responses that train; the tokens of the others leave the response mask."""
-        valid = batch[keys.SCORED]
-        if self.config.loss.mask_truncated:
-            valid = valid & ~batch[keys.TRUNCATED]
-        batch.set(keys.RESPONSE_MASK, batch[keys.RESPONSE_MASK] & valid.unsqueeze(1))
-        return valid
+    def _prepare(self, batch: TensorDictBase) -> tuple[Tensor, dict[str, float]]:
+        """Write what all steps of the update share: advantages, and what older or other models say of the tokens.
 
-    def _contrast(self, batch: TensorDictBase) -> Tensor:
-        """Which groups have an advantage, bool."""
-        return self._per_group(batch[keys.ADVANTAGE] != 0).flatten(1).any(1)
-
-    def _prepare(self, batch: TensorDictBase, valid: Tensor) -> dict[str, float]:
-        """Write what all steps of the update share: advantages, and what older or other models say of the tokens."""
+        Returns which responses are trained `[N]` bool, and metrics. What could not be judged is no part of a group's
+        baseline; what `mask_truncated` leaves out is.
+        """
         loss, rules = self.config.loss, self.loss.spec.rules
-        metrics: dict[str, float] = {}
+        valid, metrics = batch[keys.SCORED], {}
+        trained = valid & ~batch[keys.TRUNCATED] if loss.mask_truncated else valid
+        batch.set(keys.RESPONSE_MASK, batch[keys.RESPONSE_MASK] & trained.unsqueeze(1))
         if isinstance(loss, PPOLossConfig):
-            metrics = self._values(batch, loss, valid)
+            metrics = self._values(batch, loss)
         else:
-            batch.set(keys.ADVANTAGE, self.advantage(batch[keys.REWARD], valid))
+            advantage = self.advantage(batch[keys.REWARD], valid)
+            batch.set(keys.ADVANTAGE, advantage.masked_fill(~trained, 0.0))
         if self.reference is not None:
-            batch.set(REFERENCE, self._log_probs(batch, self.reference))
+            batch.set(REFERENCE, self._log_probs(batch, self.reference, self._every_group(batch)))
         if self.config.epochs > 1 and rules.decoupled and not rules.interpolated:
-            batch.set(PROXIMAL, self._log_probs(batch, self.model))
-        return metrics
+            batch.set(PROXIMAL, self._log_probs(batch, self.model, self._every_group(batch)))
+        return trained, metrics
 
     @torch.no_grad()
-    def _values(self, batch: TensorDictBase, loss: PPOLossConfig, valid: Tensor) -> dict[str, float]:
+    def _values(self, batch: TensorDictBase, loss: PPOLossConfig) -> dict[str, float]:
         """Write values, their targets and advantages."""
         assert self.critic is not None
         mask, length = batch[keys.RESPONSE_MASK], batch[keys.LENGTH]
         value = torch.zeros(mask.shape[0], mask.shape[1] + 1, device=mask.device)
-        everyone = torch.ones(len(batch) // self.config.samples_per_prompt, dtype=torch.bool)
-        for index, part in self._parts(batch, self._micro_batches(batch, everyone)):
+        for index, part in self._parts(batch, self._micro_batches(batch, self._every_group(batch))):
             found = self.critic.values(
                 part[keys.TOKENS], part[keys.PROMPT_LENGTH], part[keys.LENGTH], part[keys.GROUP]
             )
             value[index, : found.shape[1]] = found
         after = value.gather(1, length.unsqueeze(1)).squeeze(1)
         value = value[:, :-1].masked_fill(~mask, 0.0)
-        cut = batch[keys.TRUNCATED] if loss.bootstrap_truncated else torch.zeros_like(valid)
+        cut = batch[keys.TRUNCATED] & loss.bootstrap_truncated
         settings = {"gamma": loss.discount, "lam": loss.gae_lambda}
         advantage, target = gae(batch[keys.REWARD], value, mask, truncated=cut, after=after, **settings)
         batch.set(VALUE, value).set(TARGET, target)
-        batch.set(keys.ADVANTAGE, batch_normalised(advantage, mask) if loss.normalise else advantage)
+        if loss.normalise:
+            advantage = batch_normalised(advantage, mask, ranks=self.ranks.group)
+        batch.set(keys.ADVANTAGE, advantage)
         return {"explained_variance": float(explained_variance(value, target, mask))}
 
     # -- a step ----------------------------------------------------------------------------------
 
-    def _step(self, batch: TensorDictBase, valid: Tensor, contrast: Tensor, epoch: int) -> dict[str, float]:
+    def _step(self, batch: TensorDictBase, trained: Tensor, epoch: int) -> dict[str, float]:
         """One optimiser step on the whole batch."""
         self.optimizer.zero_grad(set_to_none=False)
         versions = (self.updates, self.updates + epoch / self.config.epochs)
-        terms, sums = self._accumulate(batch, valid, contrast, versions)
+        terms, sums = self._accumulate(batch, trained, versions)
         self.ranks.sum_gradients(self.optimizer)
         groups, limit = self.optimizer.param_groups, self.config.optim.grad_clip
         norms = [torch.nn.utils.clip_grad_norm_(group["params"], limit) for group in groups]
-        if not all(math.isfinite(float(norm)) for norm in norms):
+        if self.ranks.any(not all(math.isfinite(float(norm)) for norm in norms)):
             raise Diverged(self._diverged("the norm of the gradient"))
         for group in groups:
             group["lr"] = group["peak"] * self._schedule()
@@ -258,18 +252,25 @@ class Learner:
         }
 
     def _accumulate(
-        self, batch: TensorDictBase, valid: Tensor, contrast: Tensor, versions: tuple[float, float]
+        self, batch: TensorDictBase, trained: Tensor, versions: tuple[float, float]
     ) -> tuple[dict[str, Tensor], RatioSums | None]:
         """Add the gradient of the whole batch, micro-batch by micro-batch."""
         spec = self.loss.spec
         needs_all = self.critic is not None or spec.moves_without_advantage
-        parts = self._micro_batches(batch, torch.ones_like(contrast) if needs_all else contrast)
-        tokens = batch[keys.RESPONSE_MASK].sum()
-        if spec.surrogate == "m2po" and (len(parts) > 1 or spec.divides_by_kept or self.ranks.active):
-            self._solve(batch, contrast)
-            tokens = batch[KEPT].sum() if spec.divides_by_kept else tokens
-        rows, tokens = self.ranks.sum(torch.stack([valid.sum(), tokens]).double()).tolist()
-        totals = Totals(rows=rows, tokens=tokens, max_tokens=self.max_new_tokens)
+        parts = self._micro_batches(batch, self._every_group(batch) if needs_all else self._contrast(batch))
+        whole = len(parts) < 2 and not self.ranks.active
+        counts = [trained.sum(), batch[keys.RESPONSE_MASK].sum()]
+        if spec.surrogate == "m2po" and (spec.considers_all or not whole):
+            self._solve(batch)
+            counts.append(batch[KEPT].sum())
+        rows, tokens, *kept = self.ranks.sum(torch.stack(counts).double()).tolist()
+        totals = Totals(
+            rows=rows,
+            tokens=tokens,
+            max_tokens=self.max_new_tokens,
+            kept=kept[0] if kept else None,
+            whole=whole,
+        )
         terms: dict[str, Tensor] = {}
         sums: RatioSums | None = None
         for _, part in self._parts(batch, parts):
@@ -280,25 +281,25 @@ class Learner:
             sums = outcome.sums if sums is None else sums + outcome.sums
         return terms, sums
 
-    def _solve(self, batch: TensorDictBase, contrast: Tensor) -> None:
+    def _solve(self, batch: TensorDictBase) -> None:
         """Write M2PO's constraint for the whole batch and all ranks, after a first pass without gradient."""
-        # A token without advantage is no candidate, unless all are.
-        groups = torch.ones_like(contrast) if self.loss.spec.divides_by_kept else contrast
-        current, mask = self._log_probs(batch, self.model, groups), batch[keys.RESPONSE_MASK]
+        spec, mask = self.loss.spec, batch[keys.RESPONSE_MASK]
+        groups = self._every_group(batch) if spec.considers_all else self._contrast(batch)
+        current = batch.get(PROXIMAL, None) if spec.rules.decoupled else None
+        if current is None:
+            current = self._log_probs(batch, self.model, groups)
         passed = groups.repeat_interleave(self.config.samples_per_prompt).unsqueeze(1)
         log_ratio = torch.where(passed, current - batch[keys.LOG_PROB], 0.0)
         advantage = batch[keys.ADVANTAGE].unsqueeze(1).expand(mask.shape)
-        found = solve(self.loss.spec, log_ratio, advantage, mask, ranks=self.ranks.group)
+        found = solve(spec, log_ratio, advantage, mask, ranks=self.ranks.group)
         batch.set(KEPT, found.kept)
         if found.limit is not None:
             batch.set(LIMIT, found.limit.expand(len(batch)))
 
     @torch.no_grad()
-    def _log_probs(self, batch: TensorDictBase, model: Any, groups: Tensor | None = None) -> Tensor:
-        """`[N, S]` under `model`, of all groups or of those chosen; 0 elsewhere."""
+    def _log_probs(self, batch: TensorDictBase, model: Any, groups: Tensor) -> Tensor:
+        """`[N, S]` under `model`, of the groups chosen; 0 elsewhere."""
         found = torch.zeros_like(batch[keys.LOG_PROB])
-        if groups is None:
-            groups = torch.ones(len(batch) // self.config.samples_per_prompt, dtype=torch.bool)
         for index, part in self._parts(batch, self._micro_batches(batch, groups)):
             out = response_log_probs(
                 model,
@@ -311,7 +312,15 @@ class Learner:
             found[index, : out.shape[1]] = out
         return found
 
-    # -- micro-batches ---------------------------------------------------------------------------
+    # -- groups and micro-batches ----------------------------------------------------------------
+
+    def _contrast(self, batch: TensorDictBase) -> Tensor:
+        """Which groups have an advantage, bool."""
+        return self._per_group(batch[keys.ADVANTAGE] != 0).flatten(1).any(1)
+
+    def _every_group(self, batch: TensorDictBase) -> Tensor:
+        """All of them, bool."""
+        return self._per_group(torch.ones_like(batch[keys.SCORED])).any(1)
 
     def _parts(self, batch: TensorDictBase, indices: list[Tensor]) -> Iterator[tuple[Tensor, TensorDictBase]]:
         """Rows of the batch, cut to their longest sequence."""

@@ -134,6 +134,12 @@ def linear_log_probs(
         raise ValueError(
             f"target must be [M], one for each row of hidden {tuple(hidden.shape)}, got {tuple(target.shape)}"
         )
+    if (
+        target.device.type == "cpu" and type(target) is Tensor and target.numel()
+    ):  # elsewhere looking means waiting
+        low, high = int(target.min()), int(target.max())
+        if low < 0 or high >= weight.shape[0]:
+            raise ValueError(f"targets must lie in [0, {weight.shape[0]}), got {low} to {high}")
     if chunk is None:
         chunk = max(1, CHUNK_BYTES // 4 // max(1, hidden.shape[0]))
     found: tuple[Tensor, Tensor, Tensor] = _LinearLogProbs.apply(

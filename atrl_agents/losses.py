@@ -9,8 +9,7 @@ The formulas are in surrogates.py, second_moment.py, corrections.py and advantag
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -23,8 +22,9 @@ from atrl_envs import keys
 
 from .diagnostics import RatioSums
 from .log_probs import ResponseLogProbs
-from .objectives import Objective, Terms, TokenBatch, policy_terms
-from .surrogates import Reduction, Totals, reduce, value_loss
+from .loss_check import check_batch
+from .objectives import Objective, TokenBatch, policy_terms
+from .surrogates import Reduction, Totals, value_loss
 
 PROXIMAL = "proximal_log_prob"
 REFERENCE = "reference_log_prob"
@@ -58,10 +58,11 @@ class Critic(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Terms of the loss by name (`objective`, `kl`, `entropy`, `critic`), and sums to report."""
+    """Terms of the loss by name (`objective`, `kl`, `entropy`, `critic`), sums to report, and what else there is."""
 
     terms: dict[str, Tensor]
     sums: RatioSums
+    extra: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def total(self) -> Tensor:
@@ -138,13 +139,22 @@ class PolicyLoss(LossModule):
     def _forward_value_estimator_keys(self, **kwargs: Any) -> None:
         self.set_in_keys()
 
-    def forward(self, tensordict: TensorDictBase, totals: Totals | None = None) -> TensorDict:
-        """The loss of a (micro-)batch; `totals` are the sizes of the whole batch it is a part of."""
+    def forward(
+        self,
+        tensordict: TensorDictBase,
+        totals: Totals | None = None,
+        versions: tuple[float, float] | None = None,
+    ) -> TensorDict:
+        """The loss of a (micro-)batch.
+
+        Args:
+            totals: sizes of the whole batch it is a part of; None: it is the whole.
+            versions: of the proximal and the current weights, for A-3PO.
+        """
         self.check(tensordict)
-        outcome = self.outcome(tensordict, totals)
+        outcome = self.outcome(tensordict, totals, versions)
         out = {f"loss_{name}": term for name, term in outcome.terms.items()}
-        reported = outcome.sums.tensors() | (outcome.sums.trust_tensors() if self._reported else {})
-        reported = {name: reported[name] for name in (*self._diagnostics, *self._reported)}
+        reported = outcome.sums.tensors() | outcome.extra
         return TensorDict(out | {name: value.float() for name, value in reported.items()}, [])
 
     # -- what it computes ------------------------------------------------------------------------
@@ -157,10 +167,10 @@ class PolicyLoss(LossModule):
     ) -> Outcome:
         """The terms and their diagnostics as sums, for callers that accumulate micro-batches; nothing is checked.
 
-        versions: of the proximal and the current weights, for A-3PO.
+        Arguments as for `forward`.
         """
         terms = policy_terms(self.spec, self.token_batch(tensordict, versions), totals)
-        return Outcome(self._named(terms), terms.sums)
+        return Outcome({name: getattr(terms, name) for name in PolicyLoss._terms(self)}, terms.sums)
 
     def token_batch(
         self, tensordict: TensorDictBase, versions: tuple[float, float] | None = None
@@ -172,7 +182,7 @@ class PolicyLoss(LossModule):
         if advantage.shape != mask.shape:
             advantage = advantage.reshape(-1, 1).expand(mask.shape)
         current = self.actor_network.response_log_probs(
-            tokens, *self._rows(tensordict), entropy_gradient=spec.entropy_weight > 0
+            tokens, *self._rows(tensordict), entropy_gradient=spec.entropy_weight != 0
         )
         limit = tensordict.get(names.limit, None)
         return TokenBatch(
@@ -191,41 +201,10 @@ class PolicyLoss(LossModule):
         )
 
     def check(self, tensordict: TensorDictBase) -> None:
-        """See the class. On an accelerator only keys and shapes are looked at: looking at numbers would wait for it."""
-        found = {name: tensordict.get(getattr(self.tensor_keys, name), None) for name in self._reads()}
-        missing = [str(getattr(self.tensor_keys, name)) for name, value in found.items() if value is None]
-        if missing:
-            there = ", ".join(sorted(str(key) for key in tensordict.keys(include_nested=True)))
-            raise KeyError(f"{type(self).__name__} needs {', '.join(missing)}, and the batch has {there}")
-        shape = found[keys.TOKENS].shape
-        if len(shape) != 2:
-            raise ValueError(f"tokens must be [N, S], got {list(shape)}")
-        for name, value in found.items():
-            per_row = value.shape in ((shape[0],), (shape[0], 1))
-            if value.shape != shape and not (per_row and name in (*_PER_ROW, keys.ADVANTAGE)):
-                wanted = "[N] or [N, 1]" if name in _PER_ROW else "[N, S]"
-                raise ValueError(
-                    f"{getattr(self.tensor_keys, name)!s} must be {wanted} with tokens {list(shape)}, got "
-                    f"{list(value.shape)}"
-                )
-        if found[keys.TOKENS].device.type == "cpu":
-            self._check_numbers(found)
-
-    def _check_numbers(self, found: dict[str, Tensor]) -> None:
-        mask = found[keys.RESPONSE_MASK]
-        outside, some = ~mask, mask.any(1)
-        for name, value in found.items():
-            if not value.is_floating_point():
-                continue
-            per_row, key = value.shape != mask.shape, getattr(self.tensor_keys, name)
-            inside = value.detach().reshape(-1)[some] if per_row else value.detach().masked_fill(outside, 0.0)
-            if not math.isfinite(float(inside.sum())):
-                raise ValueError(f"{key!s} holds a number that is not finite at a response token")
-            if name.endswith(keys.LOG_PROB) and float(inside.max()) > 1e-4:
-                raise ValueError(
-                    f"{key!s} holds {float(inside.max()):g}; the logarithm of a probability is at most 0: was a "
-                    "probability or a ratio given?"
-                )
+        """See the class."""
+        check_batch(
+            tensordict, {name: getattr(self.tensor_keys, name) for name in self._reads()}, type(self).__name__
+        )
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -242,9 +221,6 @@ class PolicyLoss(LossModule):
         weights = {"kl": self.spec.kl_weight, "entropy": self.spec.entropy_weight}
         return ["objective", *(name for name, weight in weights.items() if weight)]
 
-    def _named(self, terms: Terms) -> dict[str, Tensor]:
-        return {name: getattr(terms, name) for name in self._terms() if hasattr(terms, name)}
-
     def _rows(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor, Tensor | None]:
         prompt_length, length = (
             self._per_row(tensordict, name) for name in (keys.PROMPT_LENGTH, keys.LENGTH)
@@ -257,9 +233,6 @@ class PolicyLoss(LossModule):
         return None if found is None else found.reshape(-1)
 
 
-_PER_ROW = (keys.PROMPT_LENGTH, keys.LENGTH, keys.GROUP)
-
-
 class GRPOLoss(PolicyLoss):
     """A clipped surrogate with an advantage per response: GRPO and its family (arXiv 2402.03300, eq. 3).
 
@@ -268,7 +241,8 @@ class GRPOLoss(PolicyLoss):
     Args:
         actor: a policy with `response_log_probs`, such as TransformersPolicy.
         clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
-        reduction: `sequence` (GRPO), `token` (DAPO) or `constant` (Dr.GRPO); see surrogates.reduce.
+        reduction: `sequence` (GRPO), `token` (DAPO) or `constant` (Dr.GRPO, which needs `max_tokens`, the length limit
+            of a response, where no `totals` say it); see surrogates.reduce.
         settings: the other fields of `Objective`: surrogate, correction, kl_weight, entropy_weight, ...
     """
 
@@ -312,6 +286,15 @@ class M2POLoss(PolicyLoss):
         settings = {"reduction": "token", **settings}
         super().__init__(actor, Objective(surrogate="m2po", budget=budget, variant=variant, **settings))
 
+    def outcome(
+        self,
+        tensordict: TensorDictBase,
+        totals: Totals | None = None,
+        versions: tuple[float, float] | None = None,
+    ) -> Outcome:
+        outcome = super().outcome(tensordict, totals, versions)
+        return replace(outcome, extra=outcome.sums.trust_tensors())
+
 
 class PPOLoss(PolicyLoss):
     """PPO with a critic (arXiv 1707.06347, eq. 7 and 9): the clipped surrogate, and a value loss.
@@ -348,48 +331,25 @@ class PPOLoss(PolicyLoss):
         )
         self.critic_network = critic
 
-    def forward(self, tensordict: TensorDictBase, totals: Totals | None = None) -> TensorDict:
-        self.check(tensordict)
-        values = self.values(tensordict)
-        outcome = self._with_critic(tensordict, super().outcome(tensordict, totals), values, totals)
-        out = {f"loss_{name}": term for name, term in outcome.terms.items()}
-        names = self.tensor_keys
-        variance = explained_variance(
-            values.detach(), tensordict.get(names.value_target), tensordict.get(names.response_mask)
-        )
-        reported = {**outcome.sums.tensors(), "explained_variance": variance}
-        return TensorDict(out | {name: value.float() for name, value in reported.items()}, [])
-
     def outcome(
         self,
         tensordict: TensorDictBase,
         totals: Totals | None = None,
         versions: tuple[float, float] | None = None,
     ) -> Outcome:
-        return self._with_critic(
-            tensordict, super().outcome(tensordict, totals, versions), self.values(tensordict), totals
-        )
+        names, outcome = self.tensor_keys, super().outcome(tensordict, totals, versions)
+        mask, target = tensordict.get(names.response_mask), tensordict.get(names.value_target)
+        values, before = self.values(tensordict), tensordict.get(names.value, None)
+        error = value_loss(values, target, mask, before=before, clip=self.value_clip)
+        critic = self.value_weight * self.spec.reduced(error, mask, totals)
+        variance = explained_variance(values.detach(), target, mask)
+        return Outcome({**outcome.terms, "critic": critic}, outcome.sums, {"explained_variance": variance})
 
     def values(self, tensordict: TensorDictBase) -> Tensor:
         """V before each token, `[N, S]`, with gradient."""
         tokens = tensordict.get(self.tensor_keys.tokens)
         values: Tensor = self.critic_network.values(tokens, *self._rows(tensordict))
         return values[:, : tokens.shape[1]]
-
-    def _with_critic(
-        self, tensordict: TensorDictBase, outcome: Outcome, values: Tensor, totals: Totals | None
-    ) -> Outcome:
-        names = self.tensor_keys
-        mask = tensordict.get(names.response_mask)
-        error = value_loss(
-            values,
-            tensordict.get(names.value_target),
-            mask,
-            before=tensordict.get(names.value, None),
-            clip=self.value_clip,
-        )
-        critic = self.value_weight * reduce(error, mask, self.spec.reduction, totals)
-        return Outcome({**outcome.terms, "critic": critic}, outcome.sums)
 
     def _reads(self) -> tuple[str, ...]:
         return (*super()._reads(), "value_target", *(("value",) if self.value_clip is not None else ()))

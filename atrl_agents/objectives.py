@@ -10,7 +10,7 @@ Each algorithm of `atrl train` is an `Objective` with other settings, see config
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -51,7 +51,10 @@ class Objective:
         cispo_low, cispo_high: bounds of CISPO's weight itself.
         budget, variant, gamma: of `m2po`, see second_moment.py.
         reduction: see surrogates.reduce.
-        correction: a name of corrections.PRESETS.
+        max_tokens: the length limit of a response, for the reduction `constant` without `Totals`.
+        correction: a name of corrections.PRESETS, or rules of your own. M2PO bounds the ratio by itself: it takes no
+            decoupled one, but for the variant `areal`, whose moments are then those of proximal over behaviour; one
+            that takes the clip's place (`dppo`) goes with the surrogates `clip` and `unclipped` alone.
         kl_weight, kl_estimator: of the divergence from a reference policy, added to the loss.
         entropy_weight: of the mean entropy, subtracted from the loss.
     """
@@ -66,7 +69,8 @@ class Objective:
     variant: Variant = "paper"
     gamma: float = 4.0
     reduction: Reduction = "sequence"
-    correction: str = "none"
+    max_tokens: int | None = None
+    correction: str | Correction = "none"
     kl_weight: float = 0.0
     kl_estimator: KLEstimator = "k3"
     entropy_weight: float = 0.0
@@ -76,16 +80,27 @@ class Objective:
             ("surrogate", self.surrogate, get_args(Surrogate)),
             ("variant", self.variant, VARIANTS),
             ("reduction", self.reduction, get_args(Reduction)),
-            ("correction", self.correction, tuple(PRESETS)),
             ("kl_estimator", self.kl_estimator, get_args(KLEstimator)),
         ):
             if value not in choices:
                 raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(choices)}.")
+        if isinstance(self.correction, str) and self.correction not in PRESETS:
+            raise ValueError(f"Unknown correction {self.correction!r}; choose {', '.join(PRESETS)}.")
+        if not self.rules.clips and self.surrogate not in ("clip", "unclipped"):
+            raise ValueError(
+                f"The correction {self.correction!r} takes the place of a clip, so the surrogate must be clip or "
+                f"unclipped, got {self.surrogate!r}."
+            )
+        if self.surrogate == "m2po" and self.rules.decoupled and self.variant != "areal":
+            raise ValueError(
+                f"M2PO's variant {self.variant!r} bounds the ratio to what sampled, which the decoupled correction "
+                f"{self.correction!r} replaces; use the correction none, or the variant areal."
+            )
 
     @property
     def rules(self) -> Correction:
         """The correction that the name stands for."""
-        return PRESETS[self.correction]
+        return PRESETS[self.correction] if isinstance(self.correction, str) else self.correction
 
     @property
     def masks_the_batch(self) -> bool:
@@ -93,9 +108,25 @@ class Objective:
         return self.surrogate == "m2po" and self.variant != "ratio"
 
     @property
-    def divides_by_kept(self) -> bool:
-        """Whether dropped tokens leave the denominator, too, as in two of the forms of M2PO."""
+    def considers_all(self) -> bool:
+        """Whether tokens without an advantage have a part in M2PO's constraint."""
         return self.surrogate == "m2po" and self.variant in ("areal", "ratio")
+
+    @property
+    def divides_by_kept(self) -> bool:
+        """Whether tokens that the constraint drops leave the denominator, too, as in two of the forms of M2PO."""
+        return self.considers_all and self.reduction == "token"
+
+    def reduced(self, values: Tensor, mask: Tensor, totals: Totals | None = None) -> Tensor:
+        """`[N, T]` as one number, see surrogates.reduce; `constant` wants `totals` or `max_tokens`."""
+        if self.reduction == "constant" and totals is None:
+            if self.max_tokens is None:
+                raise ValueError(
+                    "The reduction constant divides by the length limit of a response: give max_tokens=, or Totals."
+                )
+            rows = (mask.sum(1) > 0).sum().clamp(min=1)
+            return values.masked_fill(~mask, 0.0).sum() / (rows * self.max_tokens)
+        return reduce(values, mask, self.reduction, totals)
 
     @property
     def moves_without_advantage(self) -> bool:
@@ -149,7 +180,11 @@ def policy_terms(spec: Objective, batch: TokenBatch, totals: Totals | None = Non
     proximal = _proximal(rules, batch)
     off_policy = batch.log_prob - batch.behaviour
     log_ratio = batch.log_prob - proximal if rules.decoupled else off_policy
+    if spec.surrogate == "m2po":
+        moments = proximal - batch.behaviour if rules.decoupled else off_policy.detach()
+        batch = _constrained(spec, batch, moments, totals)
     values, clipped, kept = _surrogate(spec, batch, log_ratio)
+    constraint = kept
     if rules.rules:
         found = correct(
             rules.rules,
@@ -160,7 +195,7 @@ def policy_terms(spec: Objective, batch: TokenBatch, totals: Totals | None = Non
         )
         values = values * found.weight * found.kept - found.penalty
         kept = kept & found.kept
-    objective = -reduce(values, kept if spec.divides_by_kept else mask, spec.reduction, totals)
+    objective = -_mean(spec, values, mask, constraint, totals)
     zero = torch.zeros_like(objective)
     kl = entropy = zero
     if spec.kl_weight:
@@ -169,11 +204,11 @@ def policy_terms(spec: Objective, batch: TokenBatch, totals: Totals | None = Non
         distance = kl_to_reference(
             batch.log_prob, batch.reference, mask, estimator=spec.kl_estimator, log_ratio=off_policy
         )
-        kl = spec.kl_weight * reduce(distance, mask, spec.reduction, totals)
+        kl = spec.kl_weight * spec.reduced(distance, mask, totals)
     if spec.entropy_weight:
         if batch.entropy is None:
             raise ValueError("entropy_weight is not 0, so the entropies of the tokens are needed.")
-        entropy = -spec.entropy_weight * reduce(batch.entropy, mask, spec.reduction, totals)
+        entropy = -spec.entropy_weight * spec.reduced(batch.entropy, mask, totals)
     sums = RatioSums.of(
         off_policy.detach(),
         mask,
@@ -204,6 +239,31 @@ def solve(
         log_ratio, advantage, mask, budget=spec.budget, variant=spec.variant, gamma=spec.gamma, ranks=ranks
     )
     return Constraint(kept)
+
+
+def _constrained(spec: Objective, batch: TokenBatch, log_ratio: Tensor, totals: Totals | None) -> TokenBatch:
+    """The batch with its constraint; solved here where it is a whole one."""
+    if batch.kept is not None:
+        return batch
+    if totals is not None and not totals.whole and spec.masks_the_batch:
+        raise ValueError(
+            "M2PO's constraint is over the whole batch and this is a part of it: solve it for the whole (see "
+            "objectives.solve) and give `kept`, and `limit` for the variant authors."
+        )
+    found = solve(spec, log_ratio, batch.advantage, batch.mask)
+    return replace(batch, kept=found.kept, limit=found.limit)
+
+
+def _mean(spec: Objective, values: Tensor, mask: Tensor, kept: Tensor, totals: Totals | None) -> Tensor:
+    """The objective as one number; over the tokens that the constraint keeps where the variant says so."""
+    if not spec.divides_by_kept:
+        return spec.reduced(values, mask, totals)
+    if totals is not None and totals.kept is None:
+        raise ValueError(
+            f"M2PO's variant {spec.variant!r} divides by the tokens kept: give Totals(kept=...)."
+        )
+    count = kept.sum().clamp(min=1) if totals is None or totals.kept is None else max(totals.kept, 1.0)
+    return values.masked_fill(~mask, 0.0).sum() / count
 
 
 def _proximal(rules: Correction, batch: TokenBatch) -> Tensor:
@@ -251,9 +311,7 @@ def _m2po(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     advantage, mask = batch.advantage, batch.mask
     kept, limit = batch.kept, batch.limit
-    if kept is None:
-        found = solve(spec, log_ratio.detach(), advantage, mask)
-        kept, limit = found.kept, found.limit
+    assert kept is not None
     if spec.variant == "paper":
         return m2po(log_ratio, advantage, mask, kept), None, kept
     if spec.variant == "authors":

@@ -32,6 +32,10 @@ class Ranks:
             torch.distributed.all_reduce(values, group=self.group)
         return values
 
+    def any(self, here: bool) -> bool:
+        """Whether it is so on some rank, so that all of them stop together."""
+        return bool(self.sum(torch.tensor([float(here)]))) if self.active else here
+
     def sum_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Replace every gradient by the sum over the ranks: each has divided by the sizes of the whole batch."""
         if self.active:

@@ -59,11 +59,9 @@ def second_moment_mask(
     Returns:
         `[N, T]` bool, False outside `mask`. No host sync on an accelerator, unless `ranks` is given.
     """
-    from .surrogates import check_shapes
-
-    check_shapes(log_ratio=log_ratio, advantage=advantage, mask=mask)
-    if not budget >= 0 or not gamma > 0:
-        raise ValueError(f"budget must be at least 0 and gamma above 0, got {budget} and {gamma}")
+    _check(log_ratio, advantage, mask, budget)
+    if not gamma > 0:
+        raise ValueError(f"gamma must be above 0, got {gamma}")
     distance = _inside(log_ratio, mask)
     if variant == "ratio":
         return mask & (2 * distance <= math.log(gamma))
@@ -97,6 +95,7 @@ def second_moment_limit(
 
     The ratio is then clipped to [exp(-T), exp(T)]. Arguments as for `second_moment_mask`.
     """
+    _check(log_ratio, advantage, mask, budget)
     candidates = harmful(log_ratio, advantage, mask)
     moment = _inside(log_ratio, mask).square().masked_fill(~candidates, torch.inf)
     ordered, _ = _ordered(moment, ranks)
@@ -111,9 +110,18 @@ def second_moment_limit(
     return torch.where(below < size, square.clamp(min=0).sqrt(), torch.inf).squeeze(0)
 
 
+def _check(log_ratio: Tensor, advantage: Tensor, mask: Tensor, budget: float) -> None:
+    from .surrogates import check_shapes
+
+    check_shapes(log_ratio=log_ratio, advantage=advantage, mask=mask)
+    if not budget >= 0:
+        raise ValueError(f"budget must be at least 0, got {budget}")
+
+
 def _inside(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """Without gradient, 0 outside the mask."""
-    return log_ratio.detach().masked_fill(~mask, 0.0)
+    """Without gradient, 0 outside the mask, in float32 or as precise as it came."""
+    wide = torch.promote_types(log_ratio.dtype, torch.float32)
+    return log_ratio.detach().to(wide).masked_fill(~mask, 0.0)
 
 
 def _places(ordered: Tensor) -> Tensor:

@@ -56,10 +56,8 @@ def ppo_clip(
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
     with torch.no_grad():
         ratio = ratio_of(log_ratio)
-        plain, clipped = ratio * advantage, ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantage
-        value = torch.minimum(plain, clipped)
-        slope = plain * ((plain <= clipped) & _moves(log_ratio))
-    return _with_slope(value, slope, log_ratio)
+        clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantage
+    return _lesser(ratio * advantage, clipped, log_ratio)
 
 
 def dual_clip(
@@ -102,7 +100,7 @@ def gspo_token(
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
     mean = row_mean(log_ratio, mask).unsqueeze(1).detach()
     return ppo_clip(
-        mean + log_ratio - log_ratio.detach(), advantage, mask, clip_low=clip_low, clip_high=clip_high
+        mean + (log_ratio - log_ratio.detach()), advantage, mask, clip_low=clip_low, clip_high=clip_high
     )
 
 
@@ -133,12 +131,8 @@ def m2po(log_ratio: Tensor, advantage: Tensor, mask: Tensor, kept: Tensor) -> Te
 
     Reduce it by `token` over all response tokens, the dropped ones included.
     """
-    check_shapes(log_ratio=log_ratio, kept=kept)
-    log_ratio, advantage = _response_only(log_ratio, advantage, mask & kept)
-    with torch.no_grad():
-        value = ratio_of(log_ratio) * advantage
-        slope = value * _moves(log_ratio)
-    return _with_slope(value, slope, log_ratio)
+    check_shapes(mask=mask, kept=kept)
+    return unclipped(log_ratio, advantage, mask & kept)
 
 
 def m2po_clip(log_ratio: Tensor, advantage: Tensor, mask: Tensor, limit: Tensor) -> Tensor:
@@ -146,11 +140,9 @@ def m2po_clip(log_ratio: Tensor, advantage: Tensor, mask: Tensor, limit: Tensor)
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
     with torch.no_grad():
         limit = limit.to(log_ratio.dtype)
-        plain = ratio_of(log_ratio) * advantage
         clipped = ratio_of(torch.minimum(torch.maximum(log_ratio, -limit), limit)) * advantage
-        value = torch.minimum(plain, clipped)
-        slope = plain * ((plain <= clipped) & _moves(log_ratio))
-    return _with_slope(value, slope, log_ratio)
+        plain = ratio_of(log_ratio) * advantage
+    return _lesser(plain, clipped, log_ratio)
 
 
 # -- the distance from a reference -------------------------------------------------------------------
@@ -221,11 +213,15 @@ class Totals:
         rows: responses in the batch.
         tokens: response tokens in the batch.
         max_tokens: the length limit of a response (for `constant`).
+        kept: response tokens that M2PO's constraint keeps, where it divides by those.
+        whole: this is no part but all of the batch, so a constraint may be solved on it.
     """
 
     rows: float
     tokens: float
     max_tokens: int
+    kept: float | None = None
+    whole: bool = False
 
 
 def reduce(values: Tensor, mask: Tensor, how: Reduction, totals: Totals | None = None) -> Tensor:
@@ -280,6 +276,14 @@ def check_shapes(**tensors: Tensor) -> None:
 def _moves(log_ratio: Tensor) -> Tensor:
     """Where `ratio_of` has a gradient."""
     return log_ratio.abs() <= LOG_RATIO_LIMIT
+
+
+def _lesser(plain: Tensor, clipped: Tensor, log_ratio: Tensor) -> Tensor:
+    """`min(plain, clipped)`, where `plain` is r A and `clipped` has no gradient."""
+    with torch.no_grad():
+        value = torch.minimum(plain, clipped)
+        slope = plain * ((plain <= clipped) & _moves(log_ratio))
+    return _with_slope(value, slope, log_ratio)
 
 
 def _with_slope(value: Tensor, slope: Tensor, by: Tensor) -> Tensor:

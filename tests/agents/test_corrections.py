@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from atrl_agents import config
+from atrl_agents import loss_config
 from atrl_agents.corrections import PRESETS, LogProbs, Rule, correct, interpolated_proximal
 from atrl_agents.objectives import Objective, TokenBatch, policy_terms
 from tests import reference
@@ -226,20 +226,85 @@ def test_no_tensor_is_looked_at(name: str) -> None:
         version = torch.zeros(4, 5, dtype=torch.int64)
         batch = TokenBatch(c, c.detach() - 1, c.detach(), mask, version=version, versions=(1.0, 1.0))
         policy_terms(Objective(correction=name), batch).objective.backward()
+        assert isinstance(c.grad, FakeTensor), "looking would have raised"
 
 
 def test_config_and_presets_have_the_same_names() -> None:
-    assert set(typing.get_args(config.Correction)) == set(PRESETS)
+    assert set(typing.get_args(loss_config.Correction)) == set(PRESETS)
+
+
+CHOICES = [
+    (kind, correction, variant)
+    for kind in ("clip", "dual_clip", "gspo", "gspo_token", "cispo", "unclipped", "m2po")
+    for correction in PRESETS
+    for variant in (("paper", "authors", "areal", "ratio") if kind == "m2po" else ("paper",))
+]
+
+
+@pytest.mark.parametrize(("kind", "correction", "variant"), CHOICES)
+def test_config_and_objective_refuse_the_same(kind: str, correction: str, variant: str) -> None:
+    """What cannot go together is said before anything is loaded, and again where the loss is made."""
+    from atrl_agents.complaints import ConfigError
+    from atrl_agents.config import GRPOConfig, M2POConfig, TrainConfig
+    from atrl_agents.config_check import check_loss
+
+    config: TrainConfig = M2POConfig() if kind == "m2po" else GRPOConfig()
+    settings = {"variant": variant} if kind == "m2po" else {"surrogate": kind}
+    config = dataclasses.replace(
+        config, loss=dataclasses.replace(config.loss, correction=correction, **settings)
+    )
+    refused = []
+    for attempt in (
+        lambda: check_loss(config),
+        lambda: Objective(surrogate=kind, correction=correction, variant=variant),  # type: ignore[arg-type]
+    ):
+        try:
+            attempt()
+        except (ConfigError, ValueError):
+            refused.append(True)
+        else:
+            refused.append(False)
+    assert refused[0] == refused[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_areal_takes_the_moments_of_the_proximal_policy(seed: int) -> None:
+    probs, advantage, mask, _ = three(seed)
+    spec = Objective(surrogate="m2po", variant="areal", correction="decoupled", reduction="token")
+    kept = reference.second_moment_mask(probs.proximal - probs.behaviour, advantage, mask, 0.04, "areal")
+
+    def loop(current: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for n, t in kept:
+            rho = float(torch.exp(probs.proximal[n, t] - probs.behaviour[n, t]))
+            total = total + rho * reference.clip(current[n, t] - probs.proximal[n, t], advantage[n, t])
+        return -total / max(1, len(kept))
+
+    same_value_and_gradient(
+        lambda c: (
+            policy_terms(
+                spec, TokenBatch(c, probs.behaviour, advantage, mask, proximal=probs.proximal)
+            ).objective
+        ),
+        loop,
+        probs.current,
+    )
 
 
 def test_what_is_missing_or_unknown_is_said() -> None:
     probs, advantage, mask, _ = three(7)
     with pytest.raises(ValueError, match="scope group needs the group"):
         correct((Rule("mask", scope="group"),), probs, advantage, mask)
-    with pytest.raises(ValueError, match="Unknown action"):
-        correct((Rule("drop"),), probs, advantage, mask)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="Unknown scope"):
-        correct((Rule("mask", scope="row"),), probs, advantage, mask)  # type: ignore[arg-type]
+    for wrong in (
+        {"action": "drop"},
+        {"scope": "row"},
+        {"of": "old"},
+        {"when": "Positive"},
+        {"quantity": "d"},
+    ):
+        with pytest.raises(ValueError, match=f"Unknown {next(iter(wrong))}"):
+            Rule(**{"action": "mask", **wrong})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Unknown correction 'tiss'"):
         Objective(correction="tiss")
     with pytest.raises(ValueError, match="needs the version"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from atrl_agents.surrogates import (
     cispo,
@@ -205,6 +206,47 @@ def test_unbiased_k3_has_the_gradient_of_the_divergence_on_another_policys_token
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
 
+EXTRAS: dict[str, Form] = {
+    **{
+        name: lambda x, y, m, name=name: kl_to_reference(x, y, m, estimator=name, log_ratio=x - y - 0.1)
+        for name in ("k1", "k2", "k3", "unbiased_k3")
+    },
+    "value": lambda x, y, m: value_loss(x, y, m),
+    "clipped value": lambda x, y, m: value_loss(x, y, m, before=y - 0.4, clip=0.2),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXTRAS))
+def test_padding_and_an_empty_mask_of_divergence_and_value_loss(name: str) -> None:
+    one, other, _, mask = case(3, 4, 6)
+    mask[:, 4:] = False
+    found = []
+    for columns, rubbish in ((4, 0.0), (6, torch.nan), (6, torch.inf)):
+        leaf = one[:, :columns].masked_fill(~mask[:, :columns], rubbish).requires_grad_()
+        there = other[:, :columns].masked_fill(~mask[:, :columns], rubbish)
+        loss = reduce(EXTRAS[name](leaf, there, mask[:, :columns]), mask[:, :columns], "token")
+        loss.backward()
+        found.append((loss.detach(), leaf.grad[:, :4]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=0)
+    torch.testing.assert_close(found[0], found[2], rtol=1e-12, atol=0)
+    leaf, nothing = one.clone().requires_grad_(), torch.zeros_like(mask)
+    reduce(EXTRAS[name](leaf, other, nothing), nothing, "token").backward()
+    assert float(leaf.grad.abs().max()) == 0.0
+
+
+def test_divergence_and_value_loss_computed_by_hand() -> None:
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    p, ref = torch.tensor([[-1.0]]), torch.tensor([[-2.0]])  # d' = -1
+    e = math.exp(-1.0)
+    for estimator, want in {"k1": 1.0, "k2": 0.5, "k3": e, "unbiased_k3": 2 * e}.items():
+        got = kl_to_reference(p, ref, mask, estimator=estimator, log_ratio=torch.tensor([[math.log(2.0)]]))  # type: ignore[arg-type]
+        assert float(got) == pytest.approx(want)
+    value, target, before = (torch.tensor([[x]]) for x in (1.0, 3.0, 0.0))
+    assert float(value_loss(value, target, mask)) == pytest.approx(2.0)
+    # moved by 1 where 0.2 is allowed: (0.2 - 3)^2 / 2
+    assert float(value_loss(value, target, mask, before=before, clip=0.2)) == pytest.approx(3.92)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([None, 0.2]))
 def test_value_loss_matches_the_loop(seed: int, limit: float | None) -> None:
@@ -228,6 +270,7 @@ def test_no_tensor_is_looked_at(name: str) -> None:
     with FakeTensorMode():
         p, mask = torch.zeros(3, 5, requires_grad=True), torch.ones(3, 5, dtype=torch.bool)
         reduce(FORMS[name][0](p, p - 1.0, torch.ones(3, 5), mask), mask, "sequence").backward()
+        assert isinstance(p.grad, FakeTensor), "looking would have raised"
 
 
 def test_names_that_are_none_are_refused() -> None:

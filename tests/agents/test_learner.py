@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from atrl_agents import models
 from atrl_agents.config import ALGORITHMS, TrainConfig
 from atrl_agents.evaluate import collect
-from atrl_agents.learner import Learner
+from atrl_agents.learner import Diverged, Learner
 from atrl_agents.workers import EnvRecipe, sampling_policy
 from atrl_envs import keys
 from tests.agents.test_train import SMALL
@@ -26,7 +26,7 @@ SHARED = {
 ALL = [
     *sorted(ALGORITHMS),
     "m2po authors", "m2po areal", "m2po ratio", "ppo head", "grpo kl and entropy", "grpo mis", "grpo dppo",
-    "grpo batch", "grpo dual",
+    "grpo batch", "grpo dual", "m2po areal decoupled", "m2po ratio sequence", "m2po kl",
 ]  # fmt: skip
 # Gradients of a float32 model are sums of some thousand terms; in another order their last digits differ.
 ORDER = {"rtol": 1e-4, "atol": 2e-6}
@@ -46,6 +46,9 @@ def config_of(name: str, **changes: Any) -> TrainConfig:
         "dppo": {"correction": "dppo"},
         "batch": {"advantage": "batch"},
         "dual": {"surrogate": "dual_clip", "dual_limit": 1.1},
+        "areal decoupled": {"variant": "areal", "correction": "decoupled"},
+        "ratio sequence": {"variant": "ratio", "gamma": 1.2, "reduction": "sequence"},
+        "kl": {"variant": "areal", "kl_weight": 0.1, "entropy_weight": 0.05},
     }.get(more, {})
     return replace(config, loss=replace(config.loss, **settings), **changes)
 
@@ -61,6 +64,8 @@ def learner_and_batch(config: TrainConfig, groups: int = 8) -> tuple[Learner, Te
     batch[keys.REWARD][:4] = 1.0  # a group without contrast
     learner = Learner(actor, config, env.max_new_tokens)
     learner.begin()
+    if learner.critic is not None:  # a new head is 0 and lets no gradient through
+        torch.nn.init.normal_(learner.critic.head.weight, generator=g)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 2.0 * parameter.abs().mean() * torch.randn(parameter.shape, generator=g)
@@ -130,36 +135,62 @@ def test_responses_that_could_not_be_judged_train_nothing(name: str) -> None:
     torch.testing.assert_close(one, two, rtol=0, atol=0)
 
 
-def test_truncated_responses_can_be_left_out() -> None:
+def test_truncated_responses_can_be_left_out_and_stay_in_the_baseline() -> None:
     config = config_of("grpo")
+    config = replace(config, loss=replace(config.loss, mask_truncated=True))
     _, batch = learner_and_batch(config)
     batch[keys.TRUNCATED][:] = False
-    plain, _ = gradients(replace(config, loss=replace(config.loss, mask_truncated=True)), batch)
-    same, _ = gradients(config, batch)
-    assert torch.equal(plain, same)
-    batch[keys.TRUNCATED][4:12] = True
-    masked, _ = gradients(replace(config, loss=replace(config.loss, mask_truncated=True)), batch)
-    batch[keys.SCORED][4:12] = False
-    dropped, _ = gradients(config, batch)
-    assert torch.equal(masked, dropped)
-    assert not torch.equal(masked, same)
+    batch[keys.TRUNCATED][5] = True
+    batch[keys.REWARD][4:8] = torch.tensor([1.0, 0.0, 0.0, 1.0])
+    before, _ = gradients(config, batch)
+    changed = batch.clone()
+    changed[keys.LOG_PROB][5] -= 1.0
+    assert torch.equal(before, gradients(config, changed)[0]), "its own tokens train nothing"
+    changed = batch.clone()
+    changed[keys.REWARD][5] = 1.0
+    assert not torch.equal(before, gradients(config, changed)[0]), "the others are compared with it"
+
+
+def test_ppo_needs_no_group() -> None:
+    config = replace(config_of("ppo"), samples_per_prompt=1, prompts_per_batch=16)
+    found = [gradients(replace(config, micro_batch_tokens=tokens))[0] for tokens in (1 << 20, 60)]
+    assert float(found[0].abs().max()) > 1e-3
+    torch.testing.assert_close(*found, **ORDER)
 
 
 def test_several_steps_on_a_batch_clip_against_where_they_began() -> None:
+    """By the second step the ratio to the proximal weights has left 1, and to the behaviour it always had."""
     config = config_of("grpo", epochs=3, micro_batch_tokens=100)
-    config = replace(config, loss=replace(config.loss, correction="decoupled"))
+    config = replace(
+        config,
+        loss=replace(config.loss, correction="decoupled", clip_low=0.01, clip_high=0.01),
+        optim=replace(config.optim, learning_rate=0.02, ramp_steps=1),
+    )
     learner, batch = learner_and_batch(config)
-    seen = []
+    wanted = learner._log_probs(batch, learner.model, torch.ones(8, dtype=torch.bool))
+    seen, clipped = [], []
     outcome = learner.loss.outcome
-    learner.loss.outcome = lambda part, *rest: (seen.append(part), outcome(part, *rest))[1]  # type: ignore[method-assign]
+
+    def watch(part: Any, *rest: Any) -> Any:
+        found = outcome(part, *rest)
+        seen.append(part)
+        clipped.append(float(found.sums.clipped))
+        return found
+
+    learner.loss.outcome = watch  # type: ignore[method-assign]
     before = torch.cat([p.detach().flatten() for p in learner.model.parameters()])
     learner.update(batch)
     assert not torch.equal(before, torch.cat([p.detach().flatten() for p in learner.model.parameters()]))
     assert learner.updates == 1
-    assert len(seen) % 3 == 0
     third = len(seen) // 3
-    for first, last in zip(seen[:third], seen[2 * third :], strict=True):
-        assert torch.equal(first["proximal_log_prob"], last["proximal_log_prob"])
+    assert len(seen) == 3 * third
+    for part in seen:
+        rows = [int(((batch[keys.GROUP] == g) & (batch[keys.MEMBER] == m)).nonzero()) for g, m in zip(
+            part[keys.GROUP].tolist(), part[keys.MEMBER].tolist(), strict=True)]  # fmt: skip
+        width = part[keys.TOKENS].shape[1]
+        torch.testing.assert_close(part["proximal_log_prob"], wanted[rows][:, :width], rtol=1e-5, atol=1e-5)
+    assert sum(clipped[:third]) == 0.0
+    assert sum(clipped[third : 2 * third]) > 0.0
 
 
 def test_the_callers_batch_is_left_alone() -> None:
@@ -230,15 +261,25 @@ def _rank(rank: int, folder: str, names: list[str]) -> None:
         config = config_of(name, micro_batch_tokens=100)
         _, batch = learner_and_batch(config)
         found[name] = gradients(config, batch[cuts[rank][0] : cuts[rank][1]])[0]
+    config = config_of("grpo")
+    learner, batch = learner_and_batch(config)
+    part = batch[cuts[rank][0] : cuts[rank][1]]
+    if rank == 1:
+        part[keys.REWARD][0] = torch.inf
+    try:
+        learner.update(part)
+    except Diverged:  # on both, though one has nothing wrong
+        found["stopped"] = torch.ones(1)
     torch.save(found, f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
 def test_two_ranks_have_the_gradient_of_one(tmp_path: Path) -> None:
-    names = ["grpo", "dr-grpo", "gspo", "m2po", "m2po authors", "m2po areal", "m2po ratio"]
+    names = [name for name in ALL if name != "grpo dual"]
     torch.multiprocessing.spawn(_rank, args=(str(tmp_path), names), nprocs=2)
     for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert "stopped" in found
         for name in names:
             want, _ = gradients(config_of(name, micro_batch_tokens=1 << 20))
             torch.testing.assert_close(found[name], want, **ORDER)

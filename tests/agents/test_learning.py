@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def learn(config: TrainConfig, folder: Path) -> list[dict[str, str]]:
         tiny=TinyConfig(layers=2, width=64, heads=2),
         warmup=replace(SMALL.warmup, learning_rate=2e-3, until=0.3, anneal_steps=20),
         warmup_steps=400,
-        steps=250,
+        steps=160,
+        epochs=2,  # in the second step on a batch the ratio is no longer 1
         log_every=1000,
         prompts_per_batch=16,
         samples_per_prompt=8,
@@ -51,6 +53,9 @@ def test_it_learns(tmp_path: Path, algorithm: str, settings: dict[str, Any]) -> 
     before, after = sum(success[:5]) / 5, sum(success[-5:]) / 5
     assert before < 0.3, before
     assert after > 0.6, after
+    touched = [float(row["clip_fraction"]) + 1 - float(row["kept_fraction"]) for row in rows if row["m2"]]
+    assert algorithm == "cispo" or max(touched) > 0, "no clip or mask has ever acted"
     if algorithm == "ppo":
-        explained = [float(row["explained_variance"]) for row in rows[-50:]]
-        assert sum(explained) / 50 > 0.1, explained
+        # the median: once nearly all are right, there is hardly a variance to explain, and single values say nothing
+        explained = statistics.median(float(row["explained_variance"]) for row in rows[-80:])
+        assert explained > 0.1, explained

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2ForCausalLM
 
 from atrl_agents import log_probs
 from atrl_agents.heads import plain_head
@@ -124,10 +128,31 @@ def test_a_model_gives_the_same_by_both_ways(model, monkeypatch, with_entropy) -
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-4 * float(want.abs().max() + 1e-3))
 
 
-def test_a_model_that_changes_its_logits_keeps_its_own_way(model, monkeypatch) -> None:  # noqa: F811
+class Louder(Qwen2ForCausalLM):
+    """Scales its logits, and no setting says so."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        out = super().forward(*args, **kwargs)
+        out.logits = 1.5 * out.logits
+        return out
+
+
+def test_a_model_that_changes_its_logits_keeps_its_own_way(model) -> None:  # noqa: F811
     assert plain_head(model) is model.lm_head
-    monkeypatch.setattr(model.config, "final_logit_softcapping", 30.0, raising=False)
-    assert plain_head(model) is None
+    config = Gemma2Config(
+        vocab_size=40, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, final_logit_softcapping=30.0, attn_implementation="sdpa",
+    )  # fmt: skip
+    assert plain_head(Gemma2ForCausalLM(config)) is None
+    assert plain_head(Louder(model.config)) is None
+    adapted = copy.deepcopy(model)
+    adapted.lm_head = torch.nn.Sequential(adapted.lm_head)
+    assert plain_head(adapted) is None
+
+
+def test_targets_outside_the_vocabulary_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"targets must lie in \[0, 5\), got 1 to 5"):
+        linear_log_probs(torch.zeros(2, 3), torch.zeros(5, 3), torch.tensor([1, 5]))
 
 
 def test_shapes_that_disagree_are_refused() -> None:

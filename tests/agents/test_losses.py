@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from atrl_agents import models
 from atrl_agents.advantages import gae, group_relative
 from atrl_agents.config import TinyConfig, WarmupConfig
+from atrl_agents.corrections import Correction, Rule
 from atrl_agents.losses import GRPOLoss, M2POLoss, PPOLoss
 from atrl_agents.policies.transformers_policy import TransformersPolicy
 from atrl_agents.surrogates import Totals, kl_to_reference, masked_mean
@@ -49,7 +50,7 @@ def episodes(actor, spread: float = 0.3) -> TensorDict:
 @pytest.mark.parametrize("how", ["sequence", "token", "constant"])
 def test_loss_equals_the_float64_loop(actor, how):
     data = episodes(actor)
-    out = GRPOLoss(actor, clip_low=0.2, clip_high=0.28, reduction=how)(data)
+    out = GRPOLoss(actor, clip_low=0.2, clip_high=0.28, reduction=how, max_tokens=20)(data)
     current = reference.response_log_probs(
         actor.model, data[keys.TOKENS], data[keys.PROMPT_LENGTH], data[keys.LENGTH], 0.9
     )
@@ -236,7 +237,46 @@ def test_infinite_numbers_in_the_padding_do_not_matter(actor):
     assert float(GRPOLoss(actor)(data)["loss_objective"].detach()) == float(want.detach())
 
 
+def test_a_constant_reduction_wants_the_limit(actor):
+    with pytest.raises(ValueError, match="give max_tokens="):
+        GRPOLoss(actor, reduction="constant")(episodes(actor))
+
+
+def test_a_negative_entropy_weight_lowers_the_entropy(actor):
+    """The gradient is there for either sign."""
+    gradients = []
+    for weight in (0.3, -0.3):
+        actor.model.zero_grad()
+        GRPOLoss(actor, entropy_weight=weight)(episodes(actor))["loss_entropy"].backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in actor.model.parameters()]))
+    assert float(gradients[0].abs().max()) > 0
+    torch.testing.assert_close(gradients[0], -gradients[1])
+
+
+def test_a3po_in_a_loop_of_ones_own(actor):
+    data = episodes(actor)
+    data[keys.VERSION] = torch.full_like(data[keys.TOKENS], 3)
+    loss = GRPOLoss(actor, correction="a3po")
+    with pytest.raises(ValueError, match="proximal and current"):
+        loss(data)
+    got = loss(data, versions=(5.0, 5.0))["loss_objective"]
+    assert float(got) == pytest.approx(
+        float(GRPOLoss(actor, correction="decoupled")(data)["loss_objective"]), rel=1e-5
+    )
+
+
+def test_rules_of_ones_own(actor):
+    mine = Correction((Rule("truncate", high=1.0),), decoupled=True)
+    got = GRPOLoss(actor, correction=mine)(episodes(actor))["loss_objective"]
+    theirs = GRPOLoss(actor, correction="tis")(episodes(actor))["loss_objective"]
+    assert float(got) != pytest.approx(float(theirs), rel=1e-3)
+
+
 def test_settings_that_are_none_are_refused(actor):
+    with pytest.raises(ValueError, match="takes the place of a clip"):
+        GRPOLoss(actor, surrogate="gspo", correction="dppo")
+    with pytest.raises(ValueError, match="use the correction none"):
+        M2POLoss(actor, correction="tis")
     with pytest.raises(ValueError, match="choose clip, dual_clip, gspo"):
         GRPOLoss(actor, surrogate="ppo")
     with pytest.raises(TypeError, match="budgets"):

@@ -171,14 +171,68 @@ def test_any_split_into_micro_batches_gives_the_objective_of_the_batch(variant: 
     spec = Objective(surrogate="m2po", variant=variant, reduction="token", gamma=1.5)  # type: ignore[arg-type]
     whole = policy_terms(spec, TokenBatch(log_prob, behaviour, advantage, mask)).objective
     found = solve(spec, log_prob - behaviour, advantage, mask)
-    count = found.kept if spec.divides_by_kept else mask
-    totals = Totals(rows=4, tokens=float(count.sum()), max_tokens=6)
+    totals = Totals(rows=4, tokens=float(mask.sum()), max_tokens=6, kept=float(found.kept.sum()))
     parts = zip(*(x.split(cuts) for x in (log_prob, behaviour, advantage, mask, found.kept)), strict=True)
     total = sum(
         float(policy_terms(spec, TokenBatch(*part[:4], kept=part[4], limit=found.limit), totals).objective)
         for part in parts
     )
     assert total == pytest.approx(float(whole), rel=1e-12)
+
+
+def test_a_part_of_a_batch_does_not_solve_for_itself() -> None:
+    """Silently, the result would depend on the split."""
+    from atrl_agents.surrogates import Totals
+
+    log_prob, behaviour, advantage, mask = case(8, 4, 6, 0.4)
+    batch = TokenBatch(log_prob, behaviour, advantage, mask)
+    part = Totals(rows=8, tokens=48, max_tokens=6)
+    with pytest.raises(ValueError, match="over the whole batch and this is a part"):
+        policy_terms(Objective(surrogate="m2po", reduction="token"), batch, part)
+    with pytest.raises(ValueError, match="give Totals"):
+        policy_terms(Objective(surrogate="m2po", variant="ratio", reduction="token"), batch, part)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.001, 0.04, 0.3]))
+def test_the_authors_keep_no_more_than_the_paper(seed: int, budget: float) -> None:
+    d, a, mask = batch(seed)
+    paper, authors = (second_moment_mask(d, a, mask, budget=budget, variant=v) for v in ("paper", "authors"))  # type: ignore[arg-type]
+    assert bool((paper | ~authors).all())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_companions(variant: str) -> None:
+    """Ratio 1 is the plain policy gradient; an empty mask gives zero; padding changes neither value nor gradient."""
+    spec = Objective(surrogate="m2po", variant=variant, reduction="token")  # type: ignore[arg-type]
+
+    def gradient(
+        log_prob: Tensor, behaviour: Tensor, advantage: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        leaf = log_prob.clone().requires_grad_()
+        loss = policy_terms(spec, TokenBatch(leaf, behaviour, advantage, mask)).objective
+        loss.backward()
+        assert leaf.grad is not None
+        return loss.detach(), leaf.grad
+
+    log_prob, behaviour, advantage, mask = case(9, 4, 6, 0.4)
+    _, found = gradient(behaviour, behaviour, advantage, mask)
+    torch.testing.assert_close(found, (-advantage / mask.sum()).masked_fill(~mask, 0.0))
+    loss, found = gradient(log_prob, behaviour, advantage, torch.zeros_like(mask))
+    assert float(loss) == 0.0
+    assert float(found.abs().max()) == 0.0
+    mask[:, 4:] = False
+    short = gradient(*(x[:, :4] for x in (log_prob, behaviour, advantage, mask)))
+    for rubbish in (torch.nan, torch.inf):
+        wide = [x.masked_fill(~mask, rubbish) for x in (log_prob, behaviour, advantage)]
+        loss, found = gradient(*wide, mask)
+        torch.testing.assert_close((loss, found[:, :4]), short, rtol=1e-12, atol=0)
+
+
+def test_half_precision_is_taken() -> None:
+    d, a, mask = batch(3)
+    kept = second_moment_mask(d.bfloat16(), a.bfloat16(), mask)
+    assert torch.equal(kept, second_moment_mask(d.bfloat16().float(), a, mask))
 
 
 def test_dropped_shares_of_synthetic_tokens_are_those_of_the_formulas() -> None:
