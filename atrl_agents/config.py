@@ -202,6 +202,8 @@ class TrainConfig:
     """Updates a response may lag behind the trainer. None: 0 in sync mode, 1 in async mode."""
     max_uses: int = 1
     """How many batches a completion may be part of."""
+    dynamic_sampling: int = 0
+    """Batches' worth of groups that all earned the same, replaced by new groups before an update, at most; 0: none."""
     in_flight: InFlight = "keep"
     """When weights arrive in mid-response: keep the cache, or recompute it with the new weights."""
     num_workers: int | None = None
@@ -308,10 +310,11 @@ class DrGRPOConfig(TrainConfig):
 
 @dataclass(frozen=True)
 class DAPOConfig(TrainConfig):
-    """Clip-higher and token-level mean (arXiv 2503.14476); its length penalty is `--env.rewards ... overlong=0.5`."""
+    """Clip-higher, token-level mean and dynamic sampling (arXiv 2503.14476); add its penalty by `--env.rewards`."""
 
     algorithm: ClassVar[str] = "dapo"
     loss: DAPOLossConfig = field(default_factory=DAPOLossConfig)
+    dynamic_sampling: int = 10
 
 
 @dataclass(frozen=True)

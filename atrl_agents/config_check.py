@@ -45,6 +45,7 @@ _AT_LEAST: dict[str, float] = {
     "micro_batch_tokens": 1,
     "max_staleness": 0,
     "max_uses": 1,
+    "dynamic_sampling": 0,
     "num_workers": 0,
     "seed": 0,
     "eval_every": 0,
@@ -274,6 +275,13 @@ def _check_sizes(config: TrainConfig) -> None:
             group,
             "it must be at least 2: a response is compared with the others of its prompt",
             "give 2 or more, or use atrl train ppo, which has a critic",
+        )
+    if config.dynamic_sampling and config.algorithm == "ppo":
+        _fail(
+            "dynamic_sampling",
+            config.dynamic_sampling,
+            "PPO's critic tells responses of a group apart that earned the same",
+            "leave it out, or use atrl train dapo",
         )
     if config.num_envs % (workers * group):
         # With --env.num-envs left out, one worker always fits, so the number of workers was given.

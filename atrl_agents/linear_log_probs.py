@@ -140,11 +140,18 @@ def linear_log_probs(
         low, high = int(target.min()), int(target.max())
         if low < 0 or high >= weight.shape[0]:
             raise ValueError(f"targets must lie in [0, {weight.shape[0]}), got {low} to {high}")
+    device = hidden.device.type
+    if torch.is_autocast_enabled(
+        device
+    ):  # as for torch.nn.Linear; inside, forward and backward see the same types
+        kind = torch.get_autocast_dtype(device)
+        hidden, weight, bias = hidden.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
     if chunk is None:
         chunk = max(1, CHUNK_BYTES // 4 // max(1, hidden.shape[0]))
-    found: tuple[Tensor, Tensor, Tensor] = _LinearLogProbs.apply(
-        hidden, weight, bias, target, temperature, chunk, entropy_gradient
-    )
+    with torch.autocast(device, enabled=False):
+        found: tuple[Tensor, Tensor, Tensor] = _LinearLogProbs.apply(
+            hidden, weight, bias, target, temperature, chunk, entropy_gradient
+        )
     return found
 
 

@@ -84,6 +84,7 @@ class Run:
             samples_per_prompt=config.samples_per_prompt,
             max_staleness=config.staleness_limit,
             max_uses=config.max_uses,
+            dynamic_sampling=config.dynamic_sampling,
         )
         start_group = state["data"]["next_group"] if state else 0
         self.env_recipe = EnvRecipe(config, self.vocab, start_group)

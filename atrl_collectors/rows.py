@@ -19,10 +19,10 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from atrl_collectors.episodes import oldest_version, response_tokens
-from atrl_collectors.staleness import OVERWRITTEN, STALE, Books, StalenessPolicy, in_sorted
+from atrl_collectors.staleness import NO_CONTRAST, OVERWRITTEN, STALE, Books, StalenessPolicy, in_sorted
 from atrl_envs import keys
 
-COLUMNS = ("group", "member", "oldest", "tokens", "uses", "live")  # not a key
+COLUMNS = ("group", "member", "oldest", "tokens", "uses", "live", "scored", "reward")  # not a key
 
 
 class GroupRows:
@@ -40,8 +40,10 @@ class GroupRows:
         self.group = torch.empty(0, dtype=torch.int64)
         self.member, self.oldest, self.tokens, self.uses = (self.group.clone() for _ in range(4))
         self.live = torch.empty(0, dtype=torch.bool)  # may still be trained
+        self.scored, self.reward = self.live.clone(), torch.empty(0)
         self._groups = self.group.clone()
         self._judged: int | None = None  # the version that _groups was made for
+        self._refilled = (-1, 0)  # a version, and the groups without contrast that were dropped for it
 
     @property
     def untrained(self) -> Tensor:
@@ -71,6 +73,9 @@ class GroupRows:
         self.tokens[rows] = response_tokens(episodes).cpu()
         self.uses[rows] = 0
         self.live[rows] = True
+        if self.policy.dynamic_sampling:
+            self.scored[rows] = data[keys.SCORED][:count].cpu()[rows]
+            self.reward[rows] = data[keys.REWARD][:count].cpu()[rows].float()
         self._drop(lost_groups, OVERWRITTEN, lost_members)
         self._bury(rows)
         self._judged = None
@@ -81,9 +86,25 @@ class GroupRows:
             live = self.live
             staleness = self.policy.staleness(consumer_version, self.oldest[live])
             self._drop(self.policy.stale_groups(self.group[live], staleness), STALE)
-            self._groups = self.policy.complete_groups(self.group[self.live])
+            self._groups = self._with_contrast(
+                self.policy.complete_groups(self.group[self.live]), consumer_version
+            )
             self._judged = consumer_version
         return self._groups
+
+    def _with_contrast(self, groups: Tensor, consumer_version: int) -> Tensor:
+        """The complete groups (sorted) without those that dynamic sampling drops."""
+        limit = self.policy.dynamic_sampling * self.policy.prompts_per_batch
+        if self._refilled[0] != consumer_version:
+            self._refilled = (consumer_version, 0)
+        room = limit - self._refilled[1]
+        if room <= 0:
+            return groups
+        fresh = self.untrained & in_sorted(self.group, groups)
+        flat = self.policy.flat_groups(self.group[fresh], self.reward[fresh], self.scored[fresh], room)
+        self._drop(flat, NO_CONTRAST)
+        self._refilled = (consumer_version, self._refilled[1] + flat.numel())
+        return groups[~in_sorted(groups, flat)]
 
     def take(self, groups: Tensor, consumer_version: int) -> tuple[Tensor, Tensor, int]:
         """Use complete groups (sorted): rows by (group, member), the staleness of each, groups used up."""
@@ -106,11 +127,12 @@ class GroupRows:
     def state_dict(self) -> dict[str, Any]:
         dead = [[group, reason, missing] for group, (reason, missing) in self._dead.items()]
         columns = {name: getattr(self, name).clone() for name in COLUMNS}
-        return {"given_up": self.given_up, "dead": dead, **columns}
+        return {"given_up": self.given_up, "dead": dead, "refilled": list(self._refilled), **columns}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.given_up = int(state["given_up"])
         self._dead = {int(group): (str(reason), int(count)) for group, reason, count in state["dead"]}
+        self._refilled = (int(state["refilled"][0]), int(state["refilled"][1]))
         for name in COLUMNS:
             setattr(self, name, state[name].clone())
         self._judged = None

@@ -23,6 +23,7 @@ from torch import Tensor
 
 # Why an episode ends untrained. Every reason that this package gives is one of these.
 STALE = "stale"  # a member of its group is older than max_staleness allows
+NO_CONTRAST = "no contrast"  # all members of its group earned the same, so nothing could be learnt from it
 OVERWRITTEN = "overwritten"  # the buffer was too small and wrote over it
 ABANDONED = "abandoned"  # the environment broke it off
 WORKER_DIED = "worker died"  # it was in flight in a worker that died
@@ -36,16 +37,32 @@ class BooksError(RuntimeError):
 
 @dataclass(frozen=True)
 class StalenessPolicy:
-    """Every rule about the age of data, in one place; a group is the samples of one prompt."""
+    """Every rule about the age of data, in one place; a group is the samples of one prompt.
+
+    Attributes:
+        prompts_per_batch, samples_per_prompt: groups of a batch, episodes of a group.
+        max_staleness: of an episode that is trained, in versions.
+        max_uses: batches that a group may be part of.
+        dynamic_sampling: batches' worth of groups without contrast (all scored members earned the same) that are
+            dropped for each version, at most, and replaced by new groups (DAPO, arXiv 2503.14476, eq. 11). The limit
+            keeps a policy that solves every problem from sampling for ever. 0: such groups are batch members, too.
+    """
 
     prompts_per_batch: int
     samples_per_prompt: int
     max_staleness: int = 0
     max_uses: int = 1
+    dynamic_sampling: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("prompts_per_batch", "samples_per_prompt", "max_staleness", "max_uses"):
-            value, least = getattr(self, name), int(name != "max_staleness")
+        for name in (
+            "prompts_per_batch",
+            "samples_per_prompt",
+            "max_staleness",
+            "max_uses",
+            "dynamic_sampling",
+        ):
+            value, least = getattr(self, name), int(name not in ("max_staleness", "dynamic_sampling"))
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
 
@@ -59,9 +76,10 @@ class StalenessPolicy:
         """Episodes that a buffer must hold so that nothing is overwritten before it is trained or too old.
 
         A group lives for at most max_staleness + 1 versions. Written meanwhile: the groups that were open
-        when it came, one more for each of those that is dropped, one batch a version: three times as many.
+        when it came, one more for each of those that is dropped, one batch a version: three times as many. Each
+        batch that is dropped for want of contrast is one more.
         """
-        return 3 * (self.max_staleness + 1) * self.episodes_per_batch
+        return (3 + self.dynamic_sampling) * (self.max_staleness + 1) * self.episodes_per_batch
 
     def admitted(self, finished: int) -> int:
         """Groups of the global stream that may be started once `finished` of them are trained or dropped.
@@ -84,6 +102,15 @@ class StalenessPolicy:
     def stale_groups(self, group: Tensor, staleness: Tensor) -> Tensor:
         """The groups (sorted) in which some episode is too old; group and staleness [n] -> [m]."""
         return group[staleness > self.max_staleness].unique()
+
+    def flat_groups(self, group: Tensor, reward: Tensor, scored: Tensor, room: int) -> Tensor:
+        """The oldest groups, `room` at most, whose scored members all earned the same; [n] each -> [m] sorted."""
+        groups, place = group.unique(return_inverse=True)
+        highest = reward.new_full(groups.shape, -torch.inf)
+        lowest = -highest
+        highest.scatter_reduce_(0, place[scored], reward[scored], "amax")
+        lowest.scatter_reduce_(0, place[scored], reward[scored], "amin")
+        return groups[highest <= lowest][:room]  # none scored: -inf <= inf
 
     def complete_groups(self, group: Tensor) -> Tensor:
         """The groups (sorted: oldest first) of which every member is there; group [n] -> [m]."""

@@ -19,7 +19,7 @@ import atrl_agents
 import atrl_envs
 from atrl_agents import cli, config_file
 from atrl_agents.arguments import train_config
-from atrl_agents.config import EnvConfig, GRPOConfig, TrainConfig
+from atrl_agents.config import ALGORITHMS, EnvConfig, GRPOConfig, PPOConfig, TrainConfig
 from atrl_agents.new import class_name
 from atrl_agents.play import play
 
@@ -144,6 +144,32 @@ def test_resume_goes_on_with_its_own_model(
     config_file.save(GRPOConfig(out=run), run)
     assert cli.main(["train", "--resume", "--out", str(run), *words.split()]) == 2
     assert "with another --model or --tiny than" in capsys.readouterr().err
+    assert not trained
+
+
+@pytest.mark.parametrize(
+    ("saved", "words", "message"),
+    [
+        (GRPOConfig(), "ppo", "got atrl train ppo --resume"),
+        (PPOConfig(), "ppo --loss.critic head", "--loss.critic"),
+        (GRPOConfig(), "--loss.kl-weight 0.1", "--loss.kl-weight"),
+    ],
+)
+def test_resume_goes_on_with_its_own_algorithm_critic_and_reference(
+    trained: list[TrainConfig],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    saved: TrainConfig,
+    words: str,
+    message: str,
+) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoint").mkdir(parents=True)
+    config_file.save(replace(saved, out=run), run)
+    algorithm = [word for word in words.split() if word in ALGORITHMS]
+    flags = [word for word in words.split() if word not in ALGORITHMS]
+    assert cli.main(["train", *algorithm, "--resume", "--out", str(run), *flags]) == 2
+    assert message in capsys.readouterr().err
     assert not trained
 
 

@@ -160,3 +160,27 @@ def test_shapes_that_disagree_are_refused() -> None:
         linear_log_probs(torch.zeros(2, 3), torch.zeros(5, 4), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ValueError, match="target must be"):
         linear_log_probs(torch.zeros(2, 3), torch.zeros(5, 3), torch.zeros(2, 1, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_autocast_takes_the_types_of_a_linear_layer_in_both_passes(frozen: bool) -> None:
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(5, 8, requires_grad=True), torch.randn(11, 8, requires_grad=not frozen)
+    target = torch.randint(0, 11, (5,))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, entropy, _ = linear_log_probs(hidden, weight, target, chunk=4, entropy_gradient=not frozen)
+        logits = torch.nn.functional.linear(hidden, weight).float()
+    expected = torch.log_softmax(logits, -1).gather(1, target[:, None]).squeeze(1)
+    assert found.dtype == torch.float32
+    # The logits are rounded to bfloat16 in both, whose distance here is at most 2^-5 (|z| < 16).
+    torch.testing.assert_close(found, expected, atol=2**-4, rtol=0)
+    wanted = (hidden, weight) if not frozen else (hidden,)
+    ours = torch.autograd.grad(found.sum() + (0 if frozen else 0.1 * entropy.sum()), wanted)
+    half = [value.detach().bfloat16().float().requires_grad_() for value in (hidden, weight)]
+    exact = torch.log_softmax(half[0] @ half[1].T, -1)
+    loss = exact.gather(1, target[:, None]).sum()
+    if not frozen:
+        loss = loss - 0.1 * (exact.exp() * exact).sum()
+    for got, right in zip(ours, torch.autograd.grad(loss, half), strict=False):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, right, atol=2**-5, rtol=2**-5)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,18 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from atrl_agents.complaints import ConfigError
-from atrl_agents.config import EnvConfig, GRPOConfig, OptimConfig, ThreadsConfig, TinyConfig, WarmupConfig
+from atrl_agents.config import (
+    DAPOConfig,
+    EnvConfig,
+    GRPOConfig,
+    M2POConfig,
+    OptimConfig,
+    PPOConfig,
+    ThreadsConfig,
+    TinyConfig,
+    WarmupConfig,
+)
+from atrl_agents.loss_config import PPOLossConfig
 from atrl_agents.train import Run, train
 from atrl_collectors.workers import WorkerDied
 
@@ -128,6 +139,34 @@ def test_resume_continues_a_synchronous_run_bit_for_bit(sync_run, tmp_path, monk
     ):
         for name in ("step", "success_rate", "loss", "grad_norm", "episodes", "tokens_trained"):
             assert whole[name] == halves[name], name
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PPOConfig(loss=PPOLossConfig(critic="own")),
+        PPOConfig(loss=PPOLossConfig(critic="head", kl_weight=0.01)),
+        M2POConfig(epochs=2),
+        DAPOConfig(dynamic_sampling=2),
+    ],
+    ids=["ppo", "ppo head with a reference", "m2po", "dapo"],
+)
+def test_resume_continues_every_kind_of_learner_bit_for_bit(tmp_path, monkeypatch, config):
+    shared = {field.name: getattr(SMALL, field.name) for field in fields(SMALL)}
+    mine = {name: getattr(config, name) for name in ("loss", "epochs", "dynamic_sampling")}
+    config = type(config)(**(shared | mine))
+    train(replace(config, out=tmp_path / "whole"))
+    one_step = Run._one_step
+
+    def ask_to_stop(self):
+        one_step(self)
+        self.interrupts.asked = self.step == 3
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_one_step", ask_to_stop)
+        train(replace(config, out=tmp_path / "halves"))
+    train(replace(config, out=tmp_path / "halves", resume=True))
+    assert_same_weights(tmp_path / "whole", tmp_path / "halves")
 
 
 def test_zero_contrast_groups_change_nothing_but_time(sync_run):

@@ -88,6 +88,18 @@ def test_staleness_is_bounded_and_every_token_accounted_for(tmp_path: Path, eta:
     assert collector.in_flight == 0
 
 
+def test_dynamic_sampling_fills_batches_with_contrast(tmp_path: Path) -> None:
+    """Members of a toy group are right unless cut, so contrast is a function of the group."""
+    policy = StalenessPolicy(prompts_per_batch=3, samples_per_prompt=2, dynamic_sampling=10)
+    collector, batches, _ = run(tmp_path, 4, policy)
+    for batch in batches:
+        reward = batch[keys.REWARD].view(3, 2)
+        assert bool((reward[:, 0] != reward[:, 1]).all())
+    books = collector.buffer.books
+    assert books.episodes["no contrast"] > 0
+    assert books.trained == sum(int(response_tokens(batch).sum()) for batch in batches)
+
+
 def test_the_environment_and_the_policy_may_be_given_themselves() -> None:
     buffer = make_buffer(StalenessPolicy(prompts_per_batch=2, samples_per_prompt=2), S, timeout=30)
     env, policy = ToyEnv(), ToyPolicy()

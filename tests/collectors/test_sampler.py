@@ -324,3 +324,57 @@ def test_emptying_keeps_the_version_and_the_books() -> None:
     assert dict(buffer.sampler.books.dropped) == {"emptied": 2}
     buffer.extend(episodes((1, 0, 5)))
     assert buffer.sample()[keys.GROUP].tolist() == [1]
+
+
+# Dynamic sampling
+
+
+def rewarded(group: int, *rewards: float | None) -> TensorDict:
+    """A whole group [n] of version 0; None is a member that could not be judged."""
+    rows = episodes(*((group, member, 0) for member in range(len(rewards))))
+    rows[keys.REWARD] = torch.tensor([float(reward or 0) for reward in rewards])
+    rows[keys.SCORED] = torch.tensor([reward is not None for reward in rewards])
+    return rows
+
+
+DYNAMIC = StalenessPolicy(prompts_per_batch=2, samples_per_prompt=2, max_staleness=3, dynamic_sampling=1)
+
+
+def test_groups_without_contrast_are_replaced() -> None:
+    buffer = make(DYNAMIC)
+    buffer.extend(torch.cat([rewarded(0, 1, 1), rewarded(1, 0, 1), rewarded(2, None, 1), rewarded(3, 1, 0)]))
+    assert buffer.sample()[keys.GROUP].tolist() == [1, 1, 3, 3]
+    sampler = buffer.sampler
+    assert sampler.books.dropped == {"no contrast": 8} and sampler.books.episodes == {"no contrast": 4}
+    assert sampler.finished == 2  # two more may start in their place
+    sampler.books.generated = 16
+    sampler.books.check(sampler.resident_tokens)
+
+
+def test_no_more_than_the_limit_is_replaced_for_a_version() -> None:
+    """A policy that is always right must not sample for ever: of three flat groups, one batch (two) is dropped."""
+    buffer = make(DYNAMIC)
+    buffer.extend(torch.cat([rewarded(group, 1, 1) for group in range(4)]))
+    assert buffer.sample()[keys.GROUP].tolist() == [2, 2, 3, 3]
+    with pytest.raises(WaitTimeout):
+        buffer.sample()
+    buffer.sampler.consumer_version = 1
+    buffer.extend(torch.cat([rewarded(group, 0, 0) for group in range(4, 8)]))
+    assert buffer.sample()[keys.GROUP].tolist() == [6, 6, 7, 7]
+
+
+def test_without_it_nothing_is_replaced() -> None:
+    buffer = make(StalenessPolicy(prompts_per_batch=2, samples_per_prompt=2))
+    buffer.extend(torch.cat([rewarded(0, 1, 1), rewarded(1, 0, 0)]))
+    assert buffer.sample()[keys.GROUP].tolist() == [0, 0, 1, 1]
+    assert not buffer.sampler.books.dropped
+
+
+def test_it_survives_a_checkpoint_of_the_sampler() -> None:
+    buffer = make(DYNAMIC)
+    buffer.extend(torch.cat([rewarded(0, 1, 1), rewarded(1, 1, 1), rewarded(2, 1, 1), rewarded(3, 0, 1)]))
+    buffer.sample()
+    state = copy.deepcopy(buffer.sampler.state_dict())
+    other = GroupStalenessSampler(DYNAMIC)
+    other.load_state_dict(state)
+    assert other.rows._refilled == buffer.sampler.rows._refilled == (0, 2)

@@ -13,7 +13,13 @@ from atrl_collectors.staleness import in_sorted
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prompts_per_batch", 0), ("samples_per_prompt", 0), ("max_staleness", -1), ("max_uses", 1.5)],
+    [
+        ("prompts_per_batch", 0),
+        ("samples_per_prompt", 0),
+        ("max_staleness", -1),
+        ("max_uses", 1.5),
+        ("dynamic_sampling", -1),
+    ],
 )
 def test_a_policy_refuses_what_makes_no_sense(field: str, value: object) -> None:
     good = {"prompts_per_batch": 2, "samples_per_prompt": 2}
