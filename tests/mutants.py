@@ -212,10 +212,10 @@ MUTANTS = [
 TIMEOUT = 900  # seconds; a mutant that never ends is noticed, too
 
 
-def survives(mutant: Mutant) -> str:
-    """What is wrong with this mutant: nothing where a test failed."""
+def survives(mutant: Mutant, project: Path) -> str:
+    """What is wrong with this mutant of the project: nothing where a test failed."""
     with tempfile.TemporaryDirectory() as folder:
-        path = _copy(Path(folder)) / mutant.file
+        path = _copy(project, Path(folder)) / mutant.file
         text = path.read_text(encoding="utf-8")
         if text.count(mutant.old) < 1:
             return "the text to replace is not there"
@@ -226,10 +226,10 @@ def survives(mutant: Mutant) -> str:
         return "no test failed" if code == 0 else f"pytest did not run: {said}"
 
 
-def _copy(folder: Path) -> Path:
+def _copy(project: Path, folder: Path) -> Path:
     """The project in a folder of its own."""
     for name in ("atrl_envs", "atrl_agents", "atrl_collectors", "tests", "pyproject.toml"):
-        source, target = ROOT / name, folder / name
+        source, target = project / name, folder / name
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "data"))
         else:
@@ -250,22 +250,28 @@ def _pytest(folder: str, *words: str) -> tuple[int | None, str]:
     return done.returncode, done.stdout[-500:]
 
 
-def main(words: list[str]) -> int:
-    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.file for word in words)]
-    with tempfile.TemporaryDirectory() as folder:  # tests that fail anyway notice nothing
-        _copy(Path(folder))
-        code, said = _pytest(folder, *sorted({path for mutant in chosen for path in mutant.tests}))
-    if code != 0:
-        print(f"without any mutant the tests do not pass: {said}")
-        return 1
+def _survivors(chosen: list[Mutant], project: Path) -> int:
     alive = 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for number, (mutant, wrong) in enumerate(zip(chosen, pool.map(survives, chosen), strict=True), 1):
+        found = pool.map(lambda mutant: survives(mutant, project), chosen)
+        for number, (mutant, wrong) in enumerate(zip(chosen, found, strict=True), 1):
             alive += bool(wrong)
             if wrong:
                 print(f"{mutant.file}: {mutant.old!r} -> {mutant.new!r}: {wrong}", flush=True)
             elif number % 10 == 0:
                 print(f"{number} of {len(chosen)}", flush=True)
+    return alive
+
+
+def main(words: list[str]) -> int:
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.file for word in words)]
+    with tempfile.TemporaryDirectory() as folder:
+        project = _copy(ROOT, Path(folder))  # as it is now, whatever is edited meanwhile
+        code, said = _pytest(folder, *sorted({path for mutant in chosen for path in mutant.tests}))
+        if code != 0:  # tests that fail anyway notice nothing
+            print(f"without any mutant the tests do not pass: {said}")
+            return 1
+        alive = _survivors(chosen, project)
     print(f"{len(chosen) - alive} of {len(chosen)} mutants were noticed")
     return 1 if alive or not chosen else 0
 

@@ -128,6 +128,7 @@ def test_padding_changes_neither_value_nor_gradient(name: str, rubbish: float) -
         values = FORMS[name][0](leaf, leaf - behaviour[:, :columns], better, mask[:, :columns])
         loss = reduce(values, mask[:, :columns], "token")
         loss.backward()
+        assert not bool(values[:, 4:].any()) and not bool(leaf.grad[:, 4:].any())  # NaN is not false
         found.append((loss.detach(), leaf.grad[:, :4]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=0)
 
@@ -226,6 +227,7 @@ def test_padding_and_an_empty_mask_of_divergence_and_value_loss(name: str) -> No
         there = other[:, :columns].masked_fill(~mask[:, :columns], rubbish)
         loss = reduce(EXTRAS[name](leaf, there, mask[:, :columns]), mask[:, :columns], "token")
         loss.backward()
+        assert not bool(leaf.grad[:, 4:].any())
         found.append((loss.detach(), leaf.grad[:, :4]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=0)
     torch.testing.assert_close(found[0], found[2], rtol=1e-12, atol=0)
