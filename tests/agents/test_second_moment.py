@@ -338,3 +338,15 @@ def test_bad_arguments_are_refused() -> None:
         second_moment_mask(d, a, mask, variant="theirs")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one shape"):
         second_moment_mask(d, a[:, :1], mask)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_solved_for_the_whole_batch_is_the_mask_of_the_variant(variant: str) -> None:
+    generator = torch.Generator().manual_seed(5)
+    log_ratio = 0.5 * torch.randn(8, 20, generator=generator)
+    advantage = torch.randn(8, 1, generator=generator).expand(8, 20)
+    mask = torch.rand(8, 20, generator=generator) < 0.8
+    spec = Objective(surrogate="m2po", variant=variant, reduction="token")
+    kept = solve(spec, log_ratio, advantage, mask).kept
+    assert torch.equal(kept, second_moment_mask(log_ratio, advantage, mask, variant=variant))
+    assert 0 < int(kept.sum()) < int(mask.sum())
