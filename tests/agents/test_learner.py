@@ -110,6 +110,21 @@ def test_something_is_clipped_or_dropped(whole: tuple[str, torch.Tensor, dict[st
         assert name == "cispo" or metrics["clip_fraction"] > 0
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["grpo", "gspo", "cispo", "m2po", "m2po authors", "m2po areal", "m2po ratio", "m2po ratio sequence"],
+)
+def test_the_loss_module_by_itself_gives_the_gradient_of_the_learner(name: str) -> None:
+    """Given the whole batch, the module finds every size and constraint for itself."""
+    config = config_of(name, micro_batch_tokens=60)
+    found, _ = gradients(config)
+    learner, batch = learner_and_batch(config)
+    batch[keys.ADVANTAGE] = learner.advantage(batch[keys.REWARD], batch[keys.SCORED])
+    learner.loss(batch)["loss_objective"].backward()
+    alone = torch.cat([p.grad.flatten() for p in learner.model.parameters()])
+    torch.testing.assert_close(found, alone, **ORDER)
+
+
 def test_groups_without_contrast_add_nothing() -> None:
     """Leaving them out changes no gradient: the same batch, with their rows as well."""
     config = config_of("grpo", micro_batch_tokens=1 << 20)
@@ -149,6 +164,9 @@ def test_truncated_responses_can_be_left_out_and_stay_in_the_baseline() -> None:
     changed = batch.clone()
     changed[keys.REWARD][5] = 1.0
     assert not torch.equal(before, gradients(config, changed)[0]), "the others are compared with it"
+    contrast = gradients(config, batch)[1]["contrast_fraction"]
+    batch[keys.TRUNCATED][4:8] = True
+    assert gradients(config, batch)[1]["contrast_fraction"] == contrast - 1 / 8, "nothing of it is trained"
 
 
 def test_ppo_needs_no_group() -> None:
