@@ -168,7 +168,7 @@ def correct(
                 kept = kept & ~(concerned & ((quantity < rule.low) | (quantity > rule.high)))
             else:
                 low = rule.low if rule.action == "clip" else -math.inf
-                weight = weight * quantity.clamp(low, rule.high).masked_fill(~concerned, 1.0)
+                weight = weight * torch.where(concerned, quantity.clamp(low, rule.high), 1.0)
     return Corrected(weight.detach(), kept, penalty)
 
 
@@ -200,8 +200,8 @@ def _sign(when: Sign, advantage: Tensor) -> Tensor:
 
 def _quantity(rule: Rule, log_probs: LogProbs, mask: Tensor, group: Tensor | None) -> Tensor:
     """q `[N, T]`; a number of a response, a group or the batch stands at each of its tokens."""
-    first = log_probs.of(rule.of).masked_fill(~mask, 0.0)
-    second = log_probs.behaviour.masked_fill(~mask, 0.0)
+    first = torch.where(mask, log_probs.of(rule.of), 0.0)
+    second = torch.where(mask, log_probs.behaviour, 0.0)
     difference = first - second
     if rule.quantity == "probability":
         return _over(rule.scope, first.exp() - second.exp(), mask, group)

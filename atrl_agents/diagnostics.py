@@ -55,7 +55,7 @@ class RatioSums:
         def total(values: Tensor) -> Tensor:
             return values.sum().double()
 
-        d = log_ratio.masked_fill(~mask, 0.0)
+        d = torch.where(mask, log_ratio, 0.0)
         more = d.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).expm1()  # r - 1, exact where r is close to 1
         count = total(mask)
         zero = torch.zeros_like(count)
@@ -72,10 +72,10 @@ class RatioSums:
             ratio_squared=count + 2 * gain + total(more.square()),
             log_ratio_squared=m2,
             kl=total(more - d),
-            entropy=zero if entropy is None else total(entropy.masked_fill(~mask, 0.0)),
+            entropy=zero if entropy is None else total(torch.where(mask, entropy, 0.0)),
             clipped=zero if clipped is None else total(clipped & mask),
             kept=count if kept is None else total(kept & mask),
-            log_ratio_squared_kept=m2 if kept is None else total(moment.masked_fill(~kept, 0.0)),
+            log_ratio_squared_kept=m2 if kept is None else total(torch.where(kept, moment, 0.0)),
             dropped=dropped,
         )
 

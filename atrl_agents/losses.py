@@ -363,7 +363,7 @@ def explained_variance(value: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     count = mask.sum().clamp(min=1)
 
     def spread(values: Tensor) -> Tensor:
-        values = values.masked_fill(~mask, 0.0)
+        values = torch.where(mask, values, 0.0)
         return (values.square().sum() - values.sum().square() / count).clamp(min=0)
 
     whole, rest = spread(target.double()), spread((target - value).double())

@@ -125,7 +125,7 @@ class Objective:
                     "The reduction constant divides by the length limit of a response: give max_tokens=, or Totals."
                 )
             rows = (mask.sum(1) > 0).sum().clamp(min=1)
-            return values.masked_fill(~mask, 0.0).sum() / (rows * self.max_tokens)
+            return torch.where(mask, values, 0.0).sum() / (rows * self.max_tokens)
         return reduce(values, mask, self.reduction, totals)
 
     @property
@@ -263,7 +263,7 @@ def _mean(spec: Objective, values: Tensor, mask: Tensor, kept: Tensor, totals: T
             f"M2PO's variant {spec.variant!r} divides by the tokens kept: give Totals(kept=...)."
         )
     count = kept.sum().clamp(min=1) if totals is None or totals.kept is None else max(totals.kept, 1.0)
-    return values.masked_fill(~mask, 0.0).sum() / count
+    return torch.where(mask, values, 0.0).sum() / count
 
 
 def _proximal(rules: Correction, batch: TokenBatch) -> Tensor:

@@ -62,7 +62,7 @@ def second_moment_mask(
     _check(log_ratio, advantage, mask, budget)
     if not gamma > 0:
         raise ValueError(f"gamma must be above 0, got {gamma}")
-    distance = _inside(log_ratio, mask)
+    distance = _precise(log_ratio)
     if variant == "ratio":
         return mask & (2 * distance <= math.log(gamma))
     if variant == "authors":
@@ -73,13 +73,15 @@ def second_moment_mask(
     candidates = harmful(log_ratio, advantage, mask) if variant == "paper" else mask
     if math.isinf(budget):
         return mask
-    moment = distance.square().masked_fill(~candidates, torch.inf)
+    moment = torch.where(candidates, distance.square(), torch.inf)
     ordered, earlier = _ordered(moment, ranks)
+    if ranks is None and _on_host(ordered):  # the infinite ones at the end are no candidates
+        ordered = ordered[: max(1, int(candidates.sum()))]
     total = ordered.cumsum(0, dtype=torch.float64)
     mean = total / _places(total)  # of the smallest: it only grows with their number
     count = torch.searchsorted(mean, budget, right=True)
     if _on_host(ordered) and (largest := _gap(ordered, int(count))) is not None:
-        return mask & ~(candidates & (moment > largest))
+        return mask ^ (candidates & (moment > largest))
     border = _at(ordered, count - 1)
     tie = candidates & (moment == border)
     room = count - (ordered < border).sum()
@@ -97,7 +99,7 @@ def second_moment_limit(
     """
     _check(log_ratio, advantage, mask, budget)
     candidates = harmful(log_ratio, advantage, mask)
-    moment = _inside(log_ratio, mask).square().masked_fill(~candidates, torch.inf)
+    moment = torch.where(candidates, _precise(log_ratio).square(), torch.inf)
     ordered, _ = _ordered(moment, ranks)
     size = (ordered < torch.inf).sum().double()
     values = ordered.double().clamp(max=_HUGE)
@@ -118,10 +120,9 @@ def _check(log_ratio: Tensor, advantage: Tensor, mask: Tensor, budget: float) ->
         raise ValueError(f"budget must be at least 0, got {budget}")
 
 
-def _inside(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """Without gradient, 0 outside the mask, in float32 or as precise as it came."""
-    wide = torch.promote_types(log_ratio.dtype, torch.float32)
-    return log_ratio.detach().to(wide).masked_fill(~mask, 0.0)
+def _precise(log_ratio: Tensor) -> Tensor:
+    """Without gradient, in float32 or as precise as it came."""
+    return log_ratio.detach().to(torch.promote_types(log_ratio.dtype, torch.float32))
 
 
 def _places(ordered: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def dual_clip(
     A large ratio with a negative advantage then has no gradient either. limit: c > 1.
     """
     value = ppo_clip(log_ratio, advantage, mask, clip_low=clip_low, clip_high=clip_high)
-    advantage = advantage.masked_fill(~mask, 0.0)
+    advantage = torch.where(mask, advantage, 0.0)
     return torch.where(advantage < 0, torch.maximum(value, limit * advantage), value)
 
 
@@ -123,7 +123,7 @@ def cispo(
     check_shapes(log_prob=log_prob, log_ratio=log_ratio, advantage=advantage, mask=mask)
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
     weight = ratio_of(log_ratio).clamp(low, high).detach()
-    return weight * advantage * log_prob.masked_fill(~mask, 0.0)
+    return weight * advantage * torch.where(mask, log_prob, 0.0)
 
 
 def m2po(log_ratio: Tensor, advantage: Tensor, mask: Tensor, kept: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def kl_to_reference(
     divergence although the tokens are another policy's (DeepSeek-V3.2, arXiv 2512.02556).
     """
     check_shapes(log_prob=log_prob, reference=reference, mask=mask)
-    difference = (reference - log_prob).masked_fill(~mask, 0.0)
+    difference = torch.where(mask, (reference - log_prob), 0.0)
     if estimator == "k1":
         return -difference
     if estimator == "k2":
@@ -176,7 +176,7 @@ def kl_to_reference(
         return k3
     if log_ratio is None:
         raise ValueError("unbiased_k3 needs log_ratio, log pi_theta - log pi_behaviour of the tokens.")
-    return ratio_of(log_ratio.masked_fill(~mask, 0.0)) * k3
+    return ratio_of(torch.where(mask, log_ratio, 0.0)) * k3
 
 
 def value_loss(
@@ -186,13 +186,13 @@ def value_loss(
     value kept within `clip` of the value `before` the update (the code of arXiv 1707.06347).
     """
     check_shapes(value=value, target=target, mask=mask)
-    value = value.masked_fill(~mask, 0.0)
+    value = torch.where(mask, value, 0.0)
     with torch.no_grad():
-        slope = value - target.masked_fill(~mask, 0.0)
+        slope = value - torch.where(mask, target, 0.0)
         error = slope.square()
         if clip is not None and before is not None:
             check_shapes(value=value, before=before)
-            moved = value - before.masked_fill(~mask, 0.0)
+            moved = value - torch.where(mask, before, 0.0)
             near = moved.clamp(-clip, clip)
             other = slope + (near - moved)
             larger = other.square() > error
@@ -236,7 +236,7 @@ def reduce(values: Tensor, mask: Tensor, how: Reduction, totals: Totals | None =
     An all-False mask gives 0.
     """
     check_shapes(values=values, mask=mask)
-    values = values.masked_fill(~mask, 0.0)
+    values = torch.where(mask, values, 0.0)
     length = mask.sum(1)
     if totals is None:
         rows: float | Tensor = (length > 0).sum().clamp(min=1)
@@ -255,12 +255,12 @@ def reduce(values: Tensor, mask: Tensor, how: Reduction, totals: Totals | None =
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean of `[N, T]` values over True entries; 0 if there are none."""
-    return values.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def row_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean of each row of `[N, T]` over its True entries, `[N]`; 0 where a row has none."""
-    return values.masked_fill(~mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+    return torch.where(mask, values, 0.0).sum(1) / mask.sum(1).clamp(min=1)
 
 
 def check_shapes(**tensors: Tensor) -> None:
@@ -297,4 +297,4 @@ def _with_slope(value: Tensor, slope: Tensor, by: Tensor) -> Tensor:
 def _response_only(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Both with 0 outside the mask: there, infinite or undefined numbers must reach neither value nor gradient."""
     check_shapes(log_ratio=log_ratio, advantage=advantage, mask=mask)
-    return log_ratio.masked_fill(~mask, 0.0), advantage.masked_fill(~mask, 0.0)
+    return torch.where(mask, log_ratio, 0.0), torch.where(mask, advantage, 0.0)
