@@ -239,14 +239,16 @@ def measure_memory(what: dict[str, Any]) -> dict[str, float]:
 def mean_pss(workers: int, bank: Any, problems: int) -> float:
     """Mean PSS in megabytes over so many workers, each with an env over the bank."""
     context = multiprocessing.get_context("spawn")
-    barrier, queue = context.Barrier(workers), context.SimpleQueue()
+    # The barrier breaks where a worker died; the numbers are small enough to wait in the queue.
+    barrier, queue = context.Barrier(workers, timeout=300), context.SimpleQueue()
     jobs = [context.Process(target=worker, args=(bank, problems, barrier, queue)) for _ in range(workers)]
     for job in jobs:
         job.start()
-    sizes = [queue.get() for _ in jobs]
     for job in jobs:
         job.join()
-    return sum(sizes) / workers / 1e6
+    if any(job.exitcode for job in jobs):
+        raise RuntimeError(f"workers ended with {[job.exitcode for job in jobs]}")
+    return sum(queue.get() for _ in jobs) / workers / 1e6
 
 
 def worker(bank: Any, problems: int, barrier: Any, queue: Any) -> None:

@@ -24,7 +24,7 @@ from atrl_envs.verify.extract import SIGHT_BEFORE, STEPS_BEFORE, WINDOW, Answer,
 from atrl_envs.verify.masks import Array
 from atrl_envs.verify.needles import LONGEST_MARKER, MARKERS, Needles
 from atrl_envs.verify.peek import may_look, places
-from atrl_envs.verify.placement import beside, each_tensor
+from atrl_envs.verify.placement import as_arrays, beside, each_tensor
 from atrl_envs.verify.scan import scan
 from atrl_envs.verify.text import LONGEST, Spelling
 
@@ -51,7 +51,7 @@ class Finder:
         """On the CPU. vocab: anything with `byte_table` (see `Vocab`) and `eos_id`; limit: bytes of an answer."""
         spelling = Spelling.of(vocab)
         needles = Needles.of(spelling, style) if style in MARKERS else None
-        return cls(spelling, each_tensor(spelling, numpy.asarray), needles, style, limit)
+        return cls(spelling, as_arrays(spelling), needles, style, limit)
 
     def to(self, device: torch.device | str) -> Finder:
         """With its tables on `device`. Those of the short way stay on the CPU, where alone it is taken."""

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy
 import torch
 from torch import Tensor
 
 from atrl_envs.verify import labels as L
 from atrl_envs.verify.automaton import LETTERS, SKIP, Machine
 from atrl_envs.verify.masks import Array, filled, take
-from atrl_envs.verify.placement import each_tensor
+from atrl_envs.verify.placement import as_arrays
 from atrl_envs.verify.remainders import FIGURES, moduli, powers
 from atrl_envs.verify.verdict import Verdict
 
@@ -153,5 +152,5 @@ def machine_tables(machine_of: Callable[[], Machine]) -> Tables:
 
 @lru_cache(maxsize=8)
 def machine_arrays(machine_of: Callable[[], Machine]) -> Tables:
-    """The same as arrays, over the same memory."""
-    return each_tensor(machine_tables(machine_of), numpy.asarray)
+    """The same as arrays of their own."""
+    return as_arrays(machine_tables(machine_of))

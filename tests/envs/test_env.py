@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+import torch.multiprocessing
 from tensordict import TensorDict
 
 import atrl_envs
 from atrl_envs import Verdict, keys
+from atrl_envs.bank import ProblemBank
 from tests.envs.toy import addition, play, type_block
 
 
@@ -185,6 +188,42 @@ def test_a_ready_bank_is_used_and_shared() -> None:
     with pytest.raises(ValueError, match="the given bank was made with"):
         other = atrl_envs.Vocab.from_tokenizer(env.vocab.tokenizer, size=500)
         atrl_envs.make("atrl/Addition-v0", bank=bank, vocab=other)
+
+
+def _judge_here(bank: ProblemBank, queue: Any) -> None:
+    queue.put(_own_verdicts(bank))
+
+
+def _own_verdicts(bank: ProblemBank) -> list[int]:
+    """Each problem's answer, half of them with a digit too many."""
+    texts = [text + "7" * (i % 2) for i, text in enumerate(bank.answer_texts)]
+    ids = [[*bank.vocab.encode(text), bank.vocab.eos_id] for text in texts]
+    width = max(map(len, ids))
+    tokens = torch.tensor([row + [bank.vocab.pad_id] * (width - len(row)) for row in ids])
+    length = torch.tensor([len(row) for row in ids])
+    start = torch.zeros_like(length)
+    found = bank.verifier(tokens, start, bank.answers, end=length)
+    return [int(verdict) for verdict in found]
+
+
+def test_a_bank_that_was_sent_to_processes_judges_there_and_here() -> None:
+    """Sending moves tensors into shared memory, under the feet of whatever looks at them."""
+    env = addition()
+    bank = ProblemBank.build(env.task, env.vocab, size=40).share_memory()
+    wanted = [int(Verdict.CORRECT), int(Verdict.WRONG)] * 20
+    assert _own_verdicts(bank) == wanted
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    jobs = [context.Process(target=_judge_here, args=(bank, queue), daemon=True) for _ in range(2)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(120)
+    assert [job.exitcode for job in jobs] == [0, 0]
+    assert [queue.get() for _ in jobs] == [wanted, wanted]
+    rubbish = [torch.full((n,), 255, dtype=torch.uint8) for n in (101, 404, 1000, 10_000, 1_000_000) * 20]
+    assert _own_verdicts(bank) == wanted
+    del rubbish
 
 
 def test_step_and_reset_ask_nothing_of_an_accelerator() -> None:
