@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp, all_reduce
 
+from atrl_envs import keys
+
 Scale = Literal["population", "sample", "none"]
 
 
@@ -39,11 +41,11 @@ def group_relative(
     Returns:
         `[N]` float32 (float64 of float64). A group whose rewards are all equal gets exactly 0.
     """
-    _check(reward, samples_per_prompt)
-    reward = (
-        reward if valid is None else reward.masked_fill(~valid, 0.0)
-    )  # one that is no number spoils no other
-    grouped = _floating(reward).view(-1, samples_per_prompt)
+    _check(reward, samples_per_prompt, valid)
+    reward = _floating(reward)
+    if valid is not None:  # one that is no number spoils no other
+        reward = reward.masked_fill(~valid, 0.0)
+    grouped = reward.view(-1, samples_per_prompt)
     mask = torch.ones_like(grouped) if valid is None else valid.view(-1, samples_per_prompt).to(grouped.dtype)
     count = mask.sum(1, keepdim=True)
     mean = (grouped * mask).sum(1, keepdim=True) / count.clamp(min=1)
@@ -64,16 +66,15 @@ def leave_one_out(reward: Tensor, samples_per_prompt: int, *, valid: Tensor | No
 
     Arguments as for `group_relative`; a sample without a valid other gets 0. Returns `[N]` float32.
     """
-    _check(reward, samples_per_prompt)
-    count = (
-        torch.full_like(reward, samples_per_prompt).view(-1, samples_per_prompt)[:, :1]
-        if valid is None
-        else valid.view(-1, samples_per_prompt).sum(1, keepdim=True)
-    )
+    _check(reward, samples_per_prompt, valid)
+    count: int | Tensor = samples_per_prompt
+    if valid is not None:
+        count = valid.view(-1, samples_per_prompt).sum(1, keepdim=True)
     centred = group_relative(reward, samples_per_prompt, valid=valid, scale="none").view(
         -1, samples_per_prompt
     )
-    return (centred * count / (count - 1).clamp(min=1)).view(-1)
+    others = count - 1 if isinstance(count, int) else (count - 1).clamp(min=1)
+    return (centred * count / others).view(-1)
 
 
 def batch_normalised(values: Tensor, valid: Tensor, *, eps: float = 1e-6, ranks: Any = None) -> Tensor:
@@ -178,6 +179,11 @@ def _deltas(
         )
     if (truncated is None) != (after is None):
         raise ValueError("gae needs both truncated and after, or neither")
+    for name, given in ((keys.TRUNCATED, truncated), ("after", after)):
+        if given is not None and given.shape != reward.shape:
+            raise ValueError(
+                f"gae needs {name} [N] as reward {tuple(reward.shape)}, got {tuple(given.shape)}"
+            )
     place = (~mask).to(torch.int8).argsort(dim=1, stable=True)
     value = _floating(value.detach()).masked_fill(~mask, 0.0).gather(1, place)
     length = mask.sum(1, keepdim=True)
@@ -202,7 +208,11 @@ def _floating(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _check(reward: Tensor, samples_per_prompt: int) -> None:
+def _check(reward: Tensor, samples_per_prompt: int, valid: Tensor | None) -> None:
+    if valid is not None and valid.shape != reward.shape:
+        raise ValueError(
+            f"valid must have the shape of reward {tuple(reward.shape)}, got {tuple(valid.shape)}"
+        )
     if reward.ndim != 1:
         raise ValueError(
             f"reward must be [N], got shape {tuple(reward.shape)}; squeeze the trailing dimension first."

@@ -42,17 +42,18 @@ def train_config(words: Sequence[str]) -> TrainConfig:
             return config
         # The run's own settings come first; what is typed now, in a file or as a flag, is meant to change them.
         saved = [f"@{config.out / CONFIG}", *words]
-        config = parse(_algorithm(saved), saved, "atrl train")
-        before = config_file.load(config.folder / CONFIG)
+        before = config_file.load(config.out / CONFIG)
+        kind = kind if named else _algorithm(saved)
+        if kind.algorithm != before.algorithm:
+            raise ConfigError(
+                f"got atrl train {kind.algorithm} --resume with {config.out}, a run of {before.algorithm}; leave the "
+                "algorithm out, or begin a new run in another --out"
+            )
+        config = parse(kind, saved, "atrl train")
         if (config.model, config.tiny) != (before.model, before.tiny):
             raise ConfigError(
                 f"got --resume with another --model or --tiny than {config.folder} began with ({before.model}); a run "
                 "goes on with the model in its checkpoint; leave them out, or begin a new run in another --out"
-            )
-        if named and kind.algorithm != before.algorithm:
-            raise ConfigError(
-                f"got atrl train {kind.algorithm} --resume with {config.folder}, a run of {before.algorithm}; leave "
-                "the word out, or begin a new run in another --out"
             )
         parts, parts_before = (
             (getattr(c.loss, "critic", None), c.loss.kl_weight > 0) for c in (config, before)

@@ -306,6 +306,13 @@ def check_loss(config: TrainConfig) -> None:
             "it takes the place of a clip, and this objective is another",
             "use it with atrl train grpo or ppo, or another correction",
         )
+    if m2po and correction == "a3po":
+        _fail(
+            "loss.correction",
+            correction,
+            "M2PO's moments would be those of a policy that never was",
+            "leave it out, or use --loss.variant areal --loss.correction decoupled",
+        )
     if isinstance(loss, M2POLossConfig) and loss.variant != "areal":
         if correction not in ("none", "sequence_mask"):
             _fail(

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from .surrogates import check_shapes, masked_mean, ratio_of, row_mean
+from .surrogates import check_shapes, masked_mean, ratio_of, row_mean, wide
 
 Scope = Literal["token", "sequence", "product", "group", "batch"]  # not a key
 Action = Literal["truncate", "clip", "mask", "penalise"]
@@ -200,8 +200,8 @@ def _sign(when: Sign, advantage: Tensor) -> Tensor:
 
 def _quantity(rule: Rule, log_probs: LogProbs, mask: Tensor, group: Tensor | None) -> Tensor:
     """q `[N, T]`; a number of a response, a group or the batch stands at each of its tokens."""
-    first = torch.where(mask, log_probs.of(rule.of), 0.0)
-    second = torch.where(mask, log_probs.behaviour, 0.0)
+    first = torch.where(mask, wide(log_probs.of(rule.of)), 0.0)
+    second = torch.where(mask, wide(log_probs.behaviour), 0.0)
     difference = first - second
     if rule.quantity == "probability":
         return _over(rule.scope, first.exp() - second.exp(), mask, group)
@@ -221,8 +221,11 @@ def _over(scope: Scope, values: Tensor, mask: Tensor, group: Tensor | None) -> T
         return values.sum(1, keepdim=True).expand_as(values)
     if scope == "batch":
         return masked_mean(values, mask).expand_as(values)
-    if group is None:
-        raise ValueError("A rule of scope group needs the group of each row, [N].")
+    if group is None or group.shape != values.shape[:1]:
+        got = "none" if group is None else tuple(group.shape)
+        raise ValueError(
+            f"A rule of scope group needs the group of each of {values.shape[0]} rows, [N], got {got}."
+        )
     same = group.unsqueeze(1) == group.unsqueeze(0)
     total, count = values.sum(1), mask.sum(1).to(values.dtype)
     mean = (same * total).sum(1) / (same * count).sum(1).clamp(min=1)

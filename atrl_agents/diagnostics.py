@@ -97,7 +97,7 @@ class RatioSums:
             "kl": self.kl / n,
             "entropy": self.entropy / n,
             "ess": mean.square() / mean_square.clamp(min=1e-12),
-            "chi2": mean_square - 1.0,
+            "chi2": (self.ratio_squared - self.tokens) / n,
             "m2": self.log_ratio_squared / n,
         }
 

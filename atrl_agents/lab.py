@@ -8,6 +8,8 @@ A run is made by delay_line.py; here stand which runs there are, and what of the
 from __future__ import annotations
 
 import json
+import multiprocessing
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +18,7 @@ from typing import Any
 
 import tyro
 
+from .claim import claimed
 from .complaints import ConfigError
 from .config import (
     EnvConfig,
@@ -144,7 +147,15 @@ def check(lab: LabConfig) -> None:
     for algorithm in lab.algorithms:
         train_config_of(lab, algorithm, seed=0)
     path, settings = lab.out / SETTINGS, settings_of(lab)
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else settings
+    before = settings
+    if path.is_file():
+        try:
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"got --out {lab.out}; its {SETTINGS} is damaged, so it is not known what the runs there were made "
+                "with; put it back, or give another --out"
+            ) from None
     if before != settings:
         changed = ", ".join(name for name in settings if before.get(name) != settings[name])
         raise ConfigError(
@@ -163,33 +174,49 @@ def settings_of(lab: LabConfig) -> dict[str, Any]:
 def run_all(lab: LabConfig, say: Callable[[str], None] = print) -> list[dict[str, Any]]:
     """Make the runs that `lab.out` lacks, write each as a line of runs.jsonl, and return all rows."""
     check(lab)
-    lab.out.mkdir(parents=True, exist_ok=True)
-    write_whole(lab.out / SETTINGS, json.dumps(settings_of(lab), indent=1) + "\n")
-    rows = list(_known(lab))
-    done = {(row["algorithm"], row["staleness"], row["seed"]) for row in rows}
-    missing = [arm for arm in arms(lab) if arm.key not in done]
-    import multiprocessing
+    with claimed(lab.out):
+        check(lab)  # under the claim: nobody has begun other runs there meanwhile
+        write_whole(lab.out / SETTINGS, json.dumps(settings_of(lab), indent=1) + "\n")
+        rows = _known(lab)
+        missing = [arm for arm in arms(lab) if arm.key not in rows]
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(lab.processes or available_cores(), mp_context=context)
+        try:
+            for seed in sorted({arm.seed for arm in missing}):
+                if not _warm(lab, seed).is_dir():
+                    say(f"warm start of seed {seed}: {pool.submit(warm_model, lab, seed).result():.1%} right")
+            with open(lab.out / RUNS, "a", encoding="utf-8") as file:
+                for number, row in enumerate(_finished(pool, lab, missing), 1):
+                    rows[row["algorithm"], row["staleness"], row["seed"]] = row
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                    say(f"{number:4d} of {len(missing)}  {_line(row)}")
+        finally:  # what runs now ends, what waits never begins
+            pool.shutdown(cancel_futures=True)
+    return list(rows.values())
 
-    context = multiprocessing.get_context("spawn")
-    with (
-        ProcessPoolExecutor(lab.processes or available_cores(), mp_context=context) as pool,
-        open(lab.out / RUNS, "a", encoding="utf-8") as file,
-    ):
-        for seed in sorted({arm.seed for arm in missing}):
-            if not (lab.out / f"warm-{seed}" / "config.json").is_file():
-                say(f"warm start of seed {seed}: {pool.submit(warm_model, lab, seed).result():.1%} right")
-        futures = {pool.submit(run_arm, lab, arm): arm for arm in missing}
-        for number, future in enumerate(as_completed(futures), 1):
-            row = future.result()
-            rows.append(row)
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            say(
-                f"{number:4d} of {len(missing)}  {row['algorithm']:<22} staleness {row['staleness']:<4d} seed "
-                f"{row['seed']}  success {row['success_curve'][0]:.1%} -> {row['success']:.1%}  "
-                f"{row['seconds']:.0f} s"
-            )
-    return rows
+
+def _finished(pool: ProcessPoolExecutor, lab: LabConfig, missing: list[Arm]) -> Iterator[dict[str, Any]]:
+    """Rows as they come; an arm that fails does not cost the others, and its error is raised after them."""
+    failed: Exception | None = None
+    for future in as_completed([pool.submit(run_arm, lab, arm) for arm in missing]):
+        try:
+            yield future.result()
+        except Exception as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _line(row: dict[str, Any]) -> str:
+    return (
+        f"{row['algorithm']:<22} staleness {row['staleness']:<4d} seed {row['seed']}  success "
+        f"{row['success_curve'][0]:.1%} -> {row['success']:.1%}  {row['seconds']:.0f} s"
+    )
+
+
+def _warm(lab: LabConfig, seed: int) -> Path:
+    return lab.out / f"warm-{seed}"
 
 
 def warm_model(lab: LabConfig, seed: int) -> float:
@@ -207,9 +234,12 @@ def warm_model(lab: LabConfig, seed: int) -> float:
     env = EnvRecipe(config, vocab)()
     actor = sampling_policy(model, vocab, config, env.max_new_tokens)
     warm_up(actor, env.bank, config.warmup, steps=config.warmup_steps, seed=seed)
-    folder = lab.out / f"warm-{seed}"
-    vocab.tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
+    folder = _warm(lab, seed)
+    draft = folder.with_suffix(".new")  # a folder of that name is whole
+    shutil.rmtree(draft, ignore_errors=True)
+    vocab.tokenizer.save_pretrained(draft)
+    model.save_pretrained(draft)
+    draft.rename(folder)
     return Evaluator(config.env, vocab, problems=config.eval_problems, seed=seed)(model).accuracy
 
 
@@ -218,26 +248,28 @@ def run_arm(lab: LabConfig, arm: Arm) -> dict[str, Any]:
     from .delay_line import delayed_run
 
     config = train_config_of(lab, arm.algorithm, arm.seed)
-    found = delayed_run(
-        config, arm.staleness, model=lab.out / f"warm-{arm.seed}", probe_every=lab.probe_every
-    )
+    found = delayed_run(config, arm.staleness, model=_warm(lab, arm.seed), probe_every=lab.probe_every)
     return {"algorithm": arm.algorithm, "staleness": arm.staleness, "seed": arm.seed, **found}
 
 
-def _known(lab: LabConfig) -> Iterator[dict[str, Any]]:
-    """The rows of earlier calls that are wanted again; a torn last line is none."""
+def _known(lab: LabConfig) -> dict[tuple[str, int, int], dict[str, Any]]:
+    """The rows of earlier calls that are wanted again, by what tells them apart; a torn line is none."""
     path = lab.out / RUNS
-    if path.is_file() and not path.read_bytes().endswith(b"\n"):
+    if not path.is_file():
+        return {}
+    if not path.read_bytes().endswith(b"\n"):
         with open(path, "a", encoding="utf-8") as file:
             file.write("\n")  # what is torn shall not swallow the next one
-    wanted = {arm.key for arm in arms(lab)}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    wanted, rows = {arm.key for arm in arms(lab)}, {}
+    for line in path.read_text(encoding="utf-8").splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+            key = row["algorithm"], row["staleness"], row["seed"]
+        except (ValueError, TypeError, KeyError):
             continue
-        if (row["algorithm"], row["staleness"], row["seed"]) in wanted:
-            yield row
+        if key in wanted:
+            rows[key] = row
+    return rows
 
 
 def main(words: list[str]) -> int:

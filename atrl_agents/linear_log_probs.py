@@ -17,6 +17,9 @@ from torch import Tensor
 CHUNK_BYTES = 1 << 23  # of a chunk's float32 logits: 8 MiB
 
 
+_BANNED = -1e30  # a logit whose probability is 0
+
+
 class _LinearLogProbs(torch.autograd.Function):
     """z = hidden @ weight.T + bias, over the temperature; log p(target), and the entropy of p."""
 
@@ -161,6 +164,8 @@ def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: fl
         part = weight[start : start + chunk]
         logits = hidden @ part.T if bias is None else torch.addmm(bias[start : start + chunk], hidden, part.T)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if bias is not None:  # -inf bans a token, and 0 times it is no number
+            logits = logits.clamp(min=_BANNED)
         yield start, logits if temperature == 1.0 else logits / temperature
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import torch
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -17,8 +18,11 @@ from atrl_envs import keys
 _PER_ROW = (keys.PROMPT_LENGTH, keys.LENGTH, keys.GROUP)
 
 
-def check_batch(tensordict: TensorDictBase, reads: Mapping[str, NestedKey], loss: str) -> None:
-    """Look at the entries that a loss reads, by what they are to it and where they stand.
+def check_batch(
+    tensordict: TensorDictBase, reads: Mapping[str, NestedKey], optional: Mapping[str, NestedKey], loss: str
+) -> None:
+    """Look at the entries that a loss reads, by what they are to it and where they stand; `optional` ones may be
+    absent.
 
     KeyError: one is missing. ValueError: it is not of the shape that goes with the tokens; or, on the CPU, where
     looking is free, a log-probability or advantage of a response token is not finite, or a log-probability positive.
@@ -28,9 +32,14 @@ def check_batch(tensordict: TensorDictBase, reads: Mapping[str, NestedKey], loss
     if missing:
         there = ", ".join(sorted(str(key) for key in tensordict.keys(include_nested=True)))
         raise KeyError(f"{loss} needs {', '.join(missing)}, and the batch has {there}")
+    more = {name: tensordict.get(key, None) for name, key in optional.items()}
+    found |= {name: value for name, value in more.items() if value is not None}
+    reads = {**reads, **optional}
     shape = found[keys.TOKENS].shape
     if len(shape) != 2:
         raise ValueError(f"tokens must be [N, S], got {list(shape)}")
+    if found[keys.RESPONSE_MASK].dtype != torch.bool:
+        raise ValueError(f"{reads[keys.RESPONSE_MASK]!s} must be bool, got {found[keys.RESPONSE_MASK].dtype}")
     for name, value in found.items():
         per_row = value.shape in ((shape[0],), (shape[0], 1))
         if value.shape != shape and not (per_row and name in (*_PER_ROW, keys.ADVANTAGE)):

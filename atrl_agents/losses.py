@@ -76,7 +76,8 @@ class PolicyLoss(LossModule):
     Reads, for N episodes of S columns: `tokens` `[N, S]`, `prompt_length`, `length` `[N]` (or `[N, 1]`),
     `response_mask` `[N, S]` bool, `log_prob` `[N, S]` (of the policy that sampled), `advantage` `[N]` or `[N, S]`; and
     where they are there, or the objective needs them: `group` `[N]`, `version` `[N, S]`, `proximal_log_prob`,
-    `reference_log_prob`, `kept` `[N, S]` and `limit`. Writes `loss_*`, to be summed, and detached diagnostics, `[]`.
+    `reference_log_prob`, `kept` `[N, S]` and `limit`. `in_keys` names what it cannot do without, `optional_keys` what
+    else it uses: select both where entries are selected. Writes `loss_*`, to be summed, and detached diagnostics, `[]`.
 
     KeyError for a key that is missing; ValueError for shapes that disagree and, on the CPU, for log-probabilities or
     advantages that are not finite, and for positive log-probabilities.
@@ -126,6 +127,12 @@ class PolicyLoss(LossModule):
     @in_keys.setter
     def in_keys(self, values: list[NestedKey]) -> None:
         self._in_keys = values
+
+    @property
+    def optional_keys(self) -> list[NestedKey]:
+        """What is used where it is there: without `kept`, a batch is taken for a whole one."""
+        names = (*self._may_read(), keys.GROUP, *((LIMIT,) if KEPT in self._may_read() else ()))
+        return [getattr(self.tensor_keys, name) for name in names]
 
     @property
     def out_keys(self) -> list[NestedKey]:  # type: ignore[override]
@@ -202,9 +209,11 @@ class PolicyLoss(LossModule):
 
     def check(self, tensordict: TensorDictBase) -> None:
         """See the class."""
-        check_batch(
-            tensordict, {name: getattr(self.tensor_keys, name) for name in self._reads()}, type(self).__name__
+        reads, optional = (
+            {name: getattr(self.tensor_keys, name) for name in names}
+            for names in (self._reads(), self._may_read())
         )
+        check_batch(tensordict, reads, optional, type(self).__name__)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -216,6 +225,11 @@ class PolicyLoss(LossModule):
             keys.GROUP: any(rule.scope == keys.GROUP for rule in rules.rules),
         }
         return (*self._needed, *(name for name, needed in more.items() if needed))
+
+    def _may_read(self) -> tuple[str, ...]:
+        """Entries that are used where they are there."""
+        more = {PROXIMAL: self.spec.rules.decoupled, KEPT: self.spec.surrogate == "m2po"}
+        return tuple(name for name, used in more.items() if used)
 
     def _terms(self) -> list[str]:
         weights = {"kl": self.spec.kl_weight, "entropy": self.spec.entropy_weight}

@@ -10,11 +10,13 @@ Each algorithm of `atrl train` is an `Objective` with other settings, see config
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+from atrl_envs import keys
 
 from .corrections import PRESETS, Correction, LogProbs, correct, interpolated_proximal
 from .diagnostics import RatioSums
@@ -23,6 +25,7 @@ from .surrogates import (
     KLEstimator,
     Reduction,
     Totals,
+    check_shapes,
     cispo,
     dual_clip,
     gspo,
@@ -37,6 +40,9 @@ from .surrogates import (
     unclipped,
 )
 
+_AT_LEAST = {
+    "clip_low": 0, "clip_high": 0, "dual_limit": 1, "cispo_low": 0, "budget": 0, "kl_weight": 0, "max_tokens": 1,
+}  # fmt: skip
 Surrogate = Literal["clip", "dual_clip", "gspo", "gspo_token", "cispo", "m2po", "unclipped"]
 
 
@@ -84,12 +90,23 @@ class Objective:
         ):
             if value not in choices:
                 raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(choices)}.")
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:  # NaN is no number of them either
+                raise ValueError(f"{name} must be at least {least}, got {value}.")
+        if self.cispo_low > self.cispo_high:
+            raise ValueError(f"cispo_low {self.cispo_low} is above cispo_high {self.cispo_high}.")
         if isinstance(self.correction, str) and self.correction not in PRESETS:
             raise ValueError(f"Unknown correction {self.correction!r}; choose {', '.join(PRESETS)}.")
         if not self.rules.clips and self.surrogate not in ("clip", "unclipped"):
             raise ValueError(
                 f"The correction {self.correction!r} takes the place of a clip, so the surrogate must be clip or "
                 f"unclipped, got {self.surrogate!r}."
+            )
+        if self.surrogate == "m2po" and self.rules.interpolated:
+            raise ValueError(
+                f"The correction {self.correction!r} puts the proximal policy between the two others, so its moments "
+                "would be those of no policy; with M2PO's variant areal use decoupled."
             )
         if self.surrogate == "m2po" and self.rules.decoupled and self.variant != "areal":
             raise ValueError(
@@ -176,6 +193,7 @@ class Terms:
 
 def policy_terms(spec: Objective, batch: TokenBatch, totals: Totals | None = None) -> Terms:
     """The loss of a (micro-)batch; `totals` are the sizes of the whole batch it is a part of."""
+    _check_parts(batch)
     mask, advantage, rules = batch.mask, batch.advantage, spec.rules
     proximal = _proximal(rules, batch)
     off_policy = batch.log_prob - batch.behaviour
@@ -220,6 +238,16 @@ def policy_terms(spec: Objective, batch: TokenBatch, totals: Totals | None = Non
     return Terms(objective, kl, entropy, sums)
 
 
+def _check_parts(batch: TokenBatch) -> None:
+    """ValueError unless everything of a token is `[N, T]`."""
+    parts = {
+        field.name: part
+        for field in fields(batch)
+        if isinstance(part := getattr(batch, field.name), Tensor) and field.name not in ("limit", keys.GROUP)
+    }
+    check_shapes(**parts)
+
+
 @dataclass(frozen=True)
 class Constraint:
     """M2PO's constraint, solved for a whole batch: kept `[N, T]` bool, and the authors' limit `[]` of |d|."""
@@ -244,7 +272,11 @@ def solve(
 def _constrained(spec: Objective, batch: TokenBatch, log_ratio: Tensor, totals: Totals | None) -> TokenBatch:
     """The batch with its constraint; solved here where it is a whole one."""
     if batch.kept is not None:
-        return batch
+        if spec.variant == "authors" and batch.limit is None:
+            raise ValueError(
+                "M2PO's variant authors needs the limit that goes with kept; see objectives.solve."
+            )
+        return replace(batch, kept=batch.kept & batch.mask)
     if totals is not None and not totals.whole and spec.masks_the_batch:
         raise ValueError(
             "M2PO's constraint is over the whole batch and this is a part of it: solve it for the whole (see "

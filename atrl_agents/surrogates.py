@@ -23,6 +23,7 @@ from .second_moment import second_moment_mask as second_moment_mask
 Reduction = Literal["sequence", "token", "constant"]
 KLEstimator = Literal["k1", "k2", "k3", "unbiased_k3"]
 LOG_RATIO_LIMIT = 20.0  # log-ratios are clamped to +-this before exp
+LARGEST = 1e30  # numbers are kept within +-this where an infinity would be subtracted from itself
 
 
 def ratio_of(log_ratio: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ def dual_clip(
     A large ratio with a negative advantage then has no gradient either. limit: c > 1.
     """
     value = ppo_clip(log_ratio, advantage, mask, clip_low=clip_low, clip_high=clip_high)
-    advantage = torch.where(mask, advantage, 0.0)
+    advantage = torch.where(mask, wide(advantage), 0.0)
     return torch.where(advantage < 0, torch.maximum(value, limit * advantage), value)
 
 
@@ -99,9 +100,8 @@ def gspo_token(
     """
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
     mean = row_mean(log_ratio, mask).unsqueeze(1).detach()
-    return ppo_clip(
-        mean + (log_ratio - log_ratio.detach()), advantage, mask, clip_low=clip_low, clip_high=clip_high
-    )
+    near = log_ratio.clamp(-LARGEST, LARGEST)
+    return ppo_clip(mean + (near - near.detach()), advantage, mask, clip_low=clip_low, clip_high=clip_high)
 
 
 def cispo(
@@ -123,7 +123,7 @@ def cispo(
     check_shapes(log_prob=log_prob, log_ratio=log_ratio, advantage=advantage, mask=mask)
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
     weight = ratio_of(log_ratio).clamp(low, high).detach()
-    return weight * advantage * torch.where(mask, log_prob, 0.0)
+    return weight * advantage * torch.where(mask, wide(log_prob), 0.0)
 
 
 def m2po(log_ratio: Tensor, advantage: Tensor, mask: Tensor, kept: Tensor) -> Tensor:
@@ -138,6 +138,8 @@ def m2po(log_ratio: Tensor, advantage: Tensor, mask: Tensor, kept: Tensor) -> Te
 def m2po_clip(log_ratio: Tensor, advantage: Tensor, mask: Tensor, limit: Tensor) -> Tensor:
     """`min(r A, clip(r, exp(-T), exp(T)) A)` with T of `second_moment_limit`: M2PO as in its authors' code."""
     log_ratio, advantage = _response_only(log_ratio, advantage, mask)
+    if limit.numel() != 1:
+        raise ValueError(f"limit must be one number [], got {tuple(limit.shape)}")
     with torch.no_grad():
         limit = limit.to(log_ratio.dtype)
         clipped = ratio_of(torch.minimum(torch.maximum(log_ratio, -limit), limit)) * advantage
@@ -163,7 +165,7 @@ def kl_to_reference(
     divergence although the tokens are another policy's (DeepSeek-V3.2, arXiv 2512.02556).
     """
     check_shapes(log_prob=log_prob, reference=reference, mask=mask)
-    difference = torch.where(mask, (reference - log_prob), 0.0)
+    difference = torch.where(mask, wide(reference) - wide(log_prob), 0.0)
     if estimator == "k1":
         return -difference
     if estimator == "k2":
@@ -176,7 +178,8 @@ def kl_to_reference(
         return k3
     if log_ratio is None:
         raise ValueError("unbiased_k3 needs log_ratio, log pi_theta - log pi_behaviour of the tokens.")
-    return ratio_of(torch.where(mask, log_ratio, 0.0)) * k3
+    check_shapes(log_prob=log_prob, log_ratio=log_ratio)
+    return ratio_of(torch.where(mask, wide(log_ratio), 0.0)) * k3
 
 
 def value_loss(
@@ -186,7 +189,7 @@ def value_loss(
     value kept within `clip` of the value `before` the update (the code of arXiv 1707.06347).
     """
     check_shapes(value=value, target=target, mask=mask)
-    value = torch.where(mask, value, 0.0)
+    value = torch.where(mask, wide(value), 0.0)
     with torch.no_grad():
         slope = value - torch.where(mask, target, 0.0)
         error = slope.square()
@@ -236,7 +239,7 @@ def reduce(values: Tensor, mask: Tensor, how: Reduction, totals: Totals | None =
     An all-False mask gives 0.
     """
     check_shapes(values=values, mask=mask)
-    values = torch.where(mask, values, 0.0)
+    values = torch.where(mask, wide(values), 0.0)
     length = mask.sum(1)
     if totals is None:
         rows: float | Tensor = (length > 0).sum().clamp(min=1)
@@ -255,12 +258,12 @@ def reduce(values: Tensor, mask: Tensor, how: Reduction, totals: Totals | None =
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean of `[N, T]` values over True entries; 0 if there are none."""
-    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
+    return torch.where(mask, wide(values), 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def row_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean of each row of `[N, T]` over its True entries, `[N]`; 0 where a row has none."""
-    return torch.where(mask, values, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+    return torch.where(mask, wide(values), 0.0).sum(1) / mask.sum(1).clamp(min=1)
 
 
 def check_shapes(**tensors: Tensor) -> None:
@@ -271,6 +274,11 @@ def check_shapes(**tensors: Tensor) -> None:
         raise ValueError(
             f"Expected tensors of one shape [N, T], got {got}. Nothing is broadcast here: expand first."
         )
+
+
+def wide(values: Tensor) -> Tensor:
+    """In float32, or as precise as it came: sums and ratios of half precision overflow."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _moves(log_ratio: Tensor) -> Tensor:
@@ -289,12 +297,17 @@ def _lesser(plain: Tensor, clipped: Tensor, log_ratio: Tensor) -> Tensor:
 def _with_slope(value: Tensor, slope: Tensor, by: Tensor) -> Tensor:
     """`value`, whose derivative by `by` is `slope`: the backward pass is one multiplication.
 
-    d r / d log r is r, so the slopes of these objectives are known as soon as their values are.
+    d r / d log r is r, so the slopes of these objectives are known as soon as their values are. Where `by` is infinite
+    the slope is 0.
     """
-    return value + slope * (by - by.detach())
+    near = by.clamp(-LARGEST, LARGEST)
+    return value + slope * (near - near.detach())
 
 
 def _response_only(log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with 0 outside the mask: there, infinite or undefined numbers must reach neither value nor gradient."""
+    """Both with 0 outside the mask: there, infinite or undefined numbers must reach neither value nor gradient.
+
+    At least in float32, since exp(20) is no number of float16.
+    """
     check_shapes(log_ratio=log_ratio, advantage=advantage, mask=mask)
-    return torch.where(mask, log_ratio, 0.0), torch.where(mask, advantage, 0.0)
+    return torch.where(mask, wide(log_ratio), 0.0), torch.where(mask, wide(advantage), 0.0)

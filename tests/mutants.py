@@ -203,7 +203,7 @@ MUTANTS = [
         "surrogates losses",
         ("kl=total(more - d)", "kl=total(more + d)"),
         ("ratio=count + gain", "ratio=gain"),
-        ('"chi2": mean_square - 1.0', '"chi2": mean_square'),
+        ('"chi2": (self.ratio_squared - self.tokens) / n', '"chi2": self.ratio_squared / n'),
         ("mean.square() / mean_square", "mean_square / mean.square()"),
     ),
 ]  # fmt: skip

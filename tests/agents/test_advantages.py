@@ -137,3 +137,23 @@ def test_batch_normalisation_matches_the_loop(seed, rows, columns):
 def test_batch_normalisation_of_equal_values_is_zero():
     assert batch_normalised(torch.full((4,), 0.3), torch.ones(4, dtype=torch.bool)).tolist() == [0.0] * 4
     assert batch_normalised(torch.ones(3), torch.zeros(3, dtype=torch.bool)).tolist() == [0.0] * 3
+
+
+def test_shapes_that_disagree_are_refused() -> None:
+    reward, value, mask = torch.ones(2), torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match="valid"):
+        group_relative(torch.ones(3), 3, valid=torch.ones(3, 1, dtype=torch.bool))
+    with pytest.raises(ValueError, match="valid"):
+        leave_one_out(torch.ones(3), 3, valid=torch.ones(3, 1, dtype=torch.bool))
+    cut = torch.ones(2, dtype=torch.bool)
+    with pytest.raises(ValueError, match="after"):
+        gae(reward, value, mask, truncated=cut, after=torch.ones(1))
+    with pytest.raises(ValueError, match="truncated"):
+        gae(reward, value, mask, truncated=cut.unsqueeze(1), after=reward)
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int8, torch.int64, torch.float16])
+def test_rewards_of_any_type_are_numbers(kind: torch.dtype) -> None:
+    reward = (torch.arange(200) % 4 == 0).to(kind)
+    for rule in (group_relative, leave_one_out):
+        torch.testing.assert_close(rule(reward, 200), rule(reward.float(), 200))

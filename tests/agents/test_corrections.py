@@ -311,3 +311,11 @@ def test_what_is_missing_or_unknown_is_said() -> None:
         policy_terms(
             Objective(correction="a3po"), TokenBatch(probs.current, probs.behaviour, advantage, mask)
         )
+
+
+def test_a_group_for_every_row_or_none() -> None:
+    rule = Rule("mask", scope="group", high=2.0)
+    zero, mask = torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    for group in (None, torch.tensor([1])):
+        with pytest.raises(ValueError, match="group of each of 2 rows"):
+            correct((rule,), LogProbs(zero, zero, zero), zero, mask, group=group)

@@ -6,14 +6,17 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from atrl_agents import lab as lab_module
+from atrl_agents.claim import claimed
 from atrl_agents.cli import main
 from atrl_agents.complaints import ConfigError
 from atrl_agents.config import EnvConfig, TinyConfig, WarmupConfig
 from atrl_agents.delay_line import delayed_run
-from atrl_agents.lab import RUNS, LabConfig, arms, run_all, train_config_of
+from atrl_agents.lab import RUNS, Arm, LabConfig, arms, run_all, train_config_of
 from atrl_agents.lab_report import collapsed, half_width, probe_table, report, spread, summarise
 
 SMALL = LabConfig(
@@ -155,3 +158,42 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "| grpo | 1 | 1 |" in capsys.readouterr().out
     assert main(["lab", "steadiness"]) == 2
     assert "atrl lab staleness" in capsys.readouterr().err
+
+
+def test_a_torn_folder_is_named_or_mended(tmp_path: Path) -> None:
+    lab = replace(SMALL, out=tmp_path, algorithms=("grpo",), staleness=(0,))
+    (tmp_path / "settings.json").write_text('{"steps": ', encoding="utf-8")
+    with pytest.raises(ConfigError, match="settings.json is damaged"):
+        run_all(lab, lambda line: None)
+    (tmp_path / "settings.json").unlink()
+    (tmp_path / "warm-0.new").mkdir()  # a kill while the model was being written
+    (tmp_path / "warm-0.new" / "config.json").write_text("{}", encoding="utf-8")
+    (row,) = run_all(lab, lambda line: None)
+    runs = tmp_path / "runs.jsonl"
+    runs.write_text("7\n" + runs.read_text(encoding="utf-8") * 2 + '{"algorithm": "gr', encoding="utf-8")
+    assert run_all(lab, lambda line: None) == [row], "twice is once, and what is no row is none"
+
+
+def test_an_arm_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In threads, so that the fault can be planted."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def run(lab: LabConfig, arm: Arm) -> dict[str, Any]:
+        if arm.staleness == 1:
+            raise RuntimeError("planted")
+        key = {"algorithm": arm.algorithm, "staleness": arm.staleness, "seed": arm.seed}
+        return {**key, "success": 0.5, "success_curve": [0.1], "seconds": 1.0}
+
+    monkeypatch.setattr(lab_module, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(1))
+    monkeypatch.setattr(lab_module, "run_arm", run)
+    monkeypatch.setattr(lab_module, "warm_model", lambda lab, seed: 0.1)
+    lab = replace(SMALL, out=tmp_path, algorithms=("grpo",), staleness=(0, 1, 2))
+    with pytest.raises(RuntimeError, match="planted"):
+        run_all(lab, lambda line: None)
+    kept = [json.loads(line)["staleness"] for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert sorted(kept) == [0, 2]
+
+
+def test_two_laboratories_do_not_share_a_folder(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(ConfigError, match="another run is writing"):
+        run_all(replace(SMALL, out=tmp_path), lambda line: None)

@@ -184,3 +184,17 @@ def test_autocast_takes_the_types_of_a_linear_layer_in_both_passes(frozen: bool)
     for got, right in zip(ours, torch.autograd.grad(loss, half), strict=False):
         assert got.dtype == torch.float32
         torch.testing.assert_close(got, right, atol=2**-5, rtol=2**-5)
+
+
+@pytest.mark.parametrize("banned", [range(4), range(4, 8), [1, 6, 9]])
+def test_tokens_that_the_bias_bans_have_no_probability(banned: Any) -> None:
+    torch.manual_seed(0)
+    hidden, weight, bias = torch.randn(3, 5, requires_grad=True), torch.randn(11, 5), torch.zeros(11)
+    bias[list(banned)] = -torch.inf
+    target = torch.tensor([10, 10, 3 if 3 not in banned else 8])
+    found, entropy, _ = linear_log_probs(hidden, weight, target, bias=bias, chunk=4)
+    expected = torch.log_softmax(hidden @ weight.T + bias, -1)
+    torch.testing.assert_close(found, expected.gather(1, target[:, None]).squeeze(1))
+    torch.testing.assert_close(entropy, -(expected.exp() * expected.clamp(min=-1e9)).sum(1))
+    (ours,) = torch.autograd.grad(found.sum() + 0.1 * entropy.sum(), hidden)
+    assert bool(torch.isfinite(ours).all())

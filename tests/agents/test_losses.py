@@ -11,6 +11,7 @@ from atrl_agents.advantages import gae, group_relative
 from atrl_agents.config import TinyConfig, WarmupConfig
 from atrl_agents.corrections import Correction, Rule
 from atrl_agents.losses import GRPOLoss, M2POLoss, PPOLoss
+from atrl_agents.objectives import Objective
 from atrl_agents.policies.transformers_policy import TransformersPolicy
 from atrl_agents.surrogates import Totals, kl_to_reference, masked_mean
 from atrl_agents.value_model import ValueModel
@@ -357,3 +358,61 @@ def test_torchrls_own_loss_takes_batches_of_our_buffer():
     assert values[0] == pytest.approx(values[1], rel=1e-4)
     # float32 forwards in other shapes
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4 * float(gradients[0].abs().max()))
+
+
+# What a micro-batch is given besides
+
+
+@pytest.mark.parametrize("variant", ["paper", "authors", "areal", "ratio"])
+def test_what_is_kept_outside_the_response_changes_nothing(actor, variant):
+    data = batch_for(actor)
+    loss = M2POLoss(actor, variant=variant)
+    mask = data["response_mask"]
+    limit = torch.full((len(data),), 10.0)
+    one = loss(data.clone().update({"kept": mask, "limit": limit}))
+    two = loss(data.clone().update({"kept": torch.ones_like(mask), "limit": limit}))
+    assert float(one["loss_objective"]) == float(two["loss_objective"])
+
+
+@pytest.mark.parametrize("variant", ["paper", "authors", "areal", "ratio"])
+def test_nothing_is_broadcast(actor, variant):
+    data = batch_for(actor)
+    loss = M2POLoss(actor, variant=variant)
+    narrow = torch.ones(len(data), 1, dtype=torch.bool)
+    with pytest.raises(ValueError, match="kept must be"):
+        loss(data.clone().update({"kept": narrow, "limit": torch.ones(len(data))}))
+    if variant == "authors":
+        with pytest.raises(ValueError, match="limit that goes with kept"):
+            loss(data.clone().update({"kept": data["response_mask"]}))
+    with pytest.raises(ValueError, match="must be bool"):
+        loss(data.clone().update({"response_mask": data["response_mask"].float()}))
+
+
+@pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), 5.0])
+def test_numbers_that_are_none_are_refused_in_optional_entries_too(actor, rubbish):
+    data = batch_for(actor)
+    data["proximal_log_prob"] = torch.full_like(data["log_prob"], rubbish)
+    with pytest.raises(ValueError, match="proximal_log_prob"):
+        GRPOLoss(actor, correction="decoupled")(data)
+
+
+def test_entries_that_are_used_where_they_are_there_are_named(actor):
+    data = batch_for(actor)
+    loss = M2POLoss(actor, budget=1e-4)
+    data["kept"] = data["response_mask"]
+    chosen = data.select(*loss.in_keys, *loss.optional_keys, strict=False)
+    assert float(loss(chosen)["kept_fraction"]) == float(loss(data)["kept_fraction"]) == 1.0
+    assert "proximal_log_prob" in GRPOLoss(actor, correction="tis").optional_keys
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"clip_low": -0.5}, {"clip_high": float("nan")}, {"surrogate": "dual_clip", "dual_limit": -1.0},
+        {"kl_weight": -1.0}, {"surrogate": "cispo", "cispo_low": 6.0, "cispo_high": 5.0},
+        {"reduction": "constant", "max_tokens": 0}, {"surrogate": "m2po", "variant": "areal", "correction": "a3po"},
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(ValueError, match=r"must be at least|is above|of no policy"):
+        Objective(**settings)

@@ -8,7 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atrl_agents.diagnostics import RatioSums
-from atrl_agents.surrogates import Totals, masked_mean, ppo_clip, reduce
+from atrl_agents.surrogates import (
+    Totals,
+    dual_clip,
+    gspo,
+    gspo_token,
+    kl_to_reference,
+    m2po_clip,
+    masked_mean,
+    ppo_clip,
+    reduce,
+    unclipped,
+)
 from tests import reference
 
 REDUCTIONS = ["sequence", "token", "constant"]
@@ -128,3 +139,39 @@ def test_diagnostics_match_the_loop_and_add_up():
         assert whole[name] == pytest.approx(value, rel=1e-6)
         assert parts.metrics()[name] == pytest.approx(value, rel=1e-6)
     assert float(masked_mean(log_ratio, torch.zeros_like(mask))) == 0.0
+
+
+@pytest.mark.parametrize("form", [unclipped, ppo_clip, dual_clip, gspo, gspo_token])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_infinite_ratio_is_the_largest_there_is_and_has_no_gradient(form, sign):
+    log_ratio = torch.tensor([[sign * torch.inf, 0.1]], requires_grad=True)
+    large = torch.tensor([[sign * 1e6, 0.1]])
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    for advantage in (-torch.ones(1, 2), torch.ones(1, 2)):
+        value = form(log_ratio, advantage, mask)
+        torch.testing.assert_close(value.detach(), form(large, advantage, mask))
+        value.sum().backward()
+        assert float(log_ratio.grad[0, 0]) == 0.0
+        log_ratio.grad = None
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_half_precision_is_widened_before_it_can_overflow(half):
+    log_ratio, mask = torch.full((2, 3), 20.0, dtype=half), torch.ones(2, 3, dtype=torch.bool)
+    for form in (unclipped, ppo_clip, dual_clip, gspo):
+        value = form(log_ratio, torch.zeros(2, 3, dtype=half), mask)
+        assert value.dtype == torch.float32 and not bool(value.any())
+    ones, all_of_it = torch.ones(64, 1200, dtype=half), torch.ones(64, 1200, dtype=torch.bool)
+    for how in REDUCTIONS:
+        assert float(reduce(ones, all_of_it, how)) == 1.0
+    assert float(masked_mean(ones, all_of_it)) == 1.0
+    assert bool(torch.isfinite(kl_to_reference(log_ratio - 20, log_ratio, mask)).all())
+
+
+def test_shapes_that_disagree_are_refused_by_the_rest_too():
+    two, mask = torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    for wrong in (torch.zeros(2, 1), torch.zeros(3)):
+        with pytest.raises(ValueError, match="shape"):
+            kl_to_reference(two, two, mask, estimator="unbiased_k3", log_ratio=wrong)
+    with pytest.raises(ValueError, match="one number"):
+        m2po_clip(two, two, mask, torch.ones(3))
