@@ -131,6 +131,13 @@ def evaluate(words: Sequence[str]) -> int:
     return run(words)
 
 
+def export(words: Sequence[str]) -> int:
+    """Write a run's model as a folder for others, with a model card: atrl export RUN --out DIR [--merge]"""
+    from .export_command import main as run
+
+    return run(words)
+
+
 def play(words: Sequence[str]) -> int:
     """Answer a task's problems yourself and see the verdicts: atrl play ID"""
     from .play import main as run
@@ -176,6 +183,7 @@ def lab(words: Sequence[str]) -> int:
 COMMANDS: dict[str, Command] = {
     "train": train,
     "eval": evaluate,
+    "export": export,
     "play": play,
     "envs": envs,
     "check": check,

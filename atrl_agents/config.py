@@ -31,6 +31,7 @@ from .loss_config import (
 Mode = Literal["sync", "async"]
 InFlight = Literal["keep", "recompute"]
 Schedule = Literal["linear", "constant"]
+DType = Literal["float32", "bfloat16"]
 
 
 def available_cores() -> int:
@@ -136,6 +137,25 @@ class TinyConfig:
 
 
 @dataclass(frozen=True)
+class LoRAConfig:
+    """Train a low-rank adapter and leave the model itself as it is (arXiv 2106.09685)."""
+
+    r: int = 0
+    """Rank of the adapter; 0: no adapter, all weights are trained."""
+    alpha: float | None = None
+    """The adapter's product is scaled by alpha / r. None: 2 r."""
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers that get one, as in `q_proj v_proj`. None given: all but the output projection."""
+    dropout: float = 0.0
+    """Share of an adapter's inputs left out in training passes; never in rollouts."""
+
+    @property
+    def scale_alpha(self) -> float:
+        """`alpha`, or 2 r."""
+        return 2.0 * self.r if self.alpha is None else self.alpha
+
+
+@dataclass(frozen=True)
 class OptimConfig:
     """AdamW."""
 
@@ -189,8 +209,13 @@ class TrainConfig:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     model: str = "tiny"
-    """`tiny` (made from --tiny.*), or a folder in transformers' format."""
+    """`tiny` (made from --tiny.*), a folder in transformers' format, a GGUF file, or the name of a model on the Hub."""
+    dtype: DType = "float32"
+    """Of the model's weights; adapters stay float32. In bfloat16, training all weights rounds small updates away."""
+    gradient_checkpointing: bool = False
+    """Compute each layer twice instead of keeping its activations: less memory, about a third more time."""
     tiny: TinyConfig = field(default_factory=TinyConfig)
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     threads: ThreadsConfig = field(default_factory=ThreadsConfig)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ from atrl_envs import keys
 from atrl_envs.rewards import BUILT_IN
 from atrl_envs.verify import Verdict
 
-from . import checkpoint, models, spawning
+from . import checkpoint, lora, models, spawning
 from .claim import claimed
-from .complaints import bad_input, enough_memory
-from .config import TrainConfig
+from .complaints import PASS_SIZES, ConfigError, bad_input, enough_memory
+from .config import LoRAConfig, TrainConfig
 from .config_check import CHECKPOINT, check_folder, resolve
 from .evaluate import Evaluation, Evaluator
 from .interrupts import Interrupted, Interrupts
@@ -72,9 +72,12 @@ class Run:
         self.folder: Path = config.folder
         state: dict[str, Any] = {}
         if config.resume:
-            self.model, self.vocab, state = checkpoint.load(self.folder / CHECKPOINT)
+            self.model, self.vocab, state = checkpoint.load(self.folder / CHECKPOINT, config.dtype)
+            self._check_adapter(state)
         else:
-            self.model, self.vocab = models.load(config.model, tiny=config.tiny, seed=config.seed)
+            self.model, self.vocab = models.begin(config)
+        if config.gradient_checkpointing:
+            models.compute_layers_twice(self.model)
         self.step: int = state.get("step", 0)
         self.accuracy_before: float | None = state.get("accuracy_before")
         self.interval_before: list[float] | None = state.get("interval_before")
@@ -110,6 +113,14 @@ class Run:
         self.mailbox: WeightMailbox | None = None
         self.collector: Any = None
         self.meters = Meters(self.buffer, state.get("meters"), self.env.rewards.names)
+
+    def _check_adapter(self, state: dict[str, Any]) -> None:
+        now, before = asdict(self.config.lora), state.get("lora", asdict(LoRAConfig()))
+        if now != before:
+            raise ConfigError(
+                f"got --resume with --lora settings {now}; the run in {self.folder} began with {before}; leave them as "
+                "they were, or begin a new run in another --out"
+            )
 
     def _restore(self, state: dict[str, Any]) -> None:
         try:
@@ -201,12 +212,17 @@ class Run:
     def _start_collecting(self) -> None:
         config = self.config
         self.report.phase("starting the rollout workers" if config.workers else "starting")
-        weights = dict(self.model.named_parameters())
+        weights = lora.trainable(self.model)
         if config.workers:
             self.mailbox = WeightMailbox.create(self.folder / ".weights", weights)
             self._publish()
             recipe = PolicyRecipe(
-                config, self.vocab, self.model.config, self.env.max_new_tokens, self.mailbox
+                config,
+                self.vocab,
+                self.model.config,
+                self.env.max_new_tokens,
+                self.mailbox,
+                base=self.model.name_or_path,
             )
             self.collector = make_collector(
                 self.env_recipe,
@@ -230,7 +246,8 @@ class Run:
         config = self.config
         self._heed()
         batch = self.buffer.sample()
-        metrics = self.learner.update(batch)
+        with enough_memory(PASS_SIZES):
+            metrics = self.learner.update(batch)
         self.step += 1
         self._publish()
         self.collector.advance(self.step)
@@ -251,7 +268,7 @@ class Run:
     def _publish(self) -> None:
         """Give the weights of this step to whoever samples; the version is the number of updates."""
         if self.mailbox is not None:
-            self.mailbox.publish(dict(self.model.named_parameters()), self.step)
+            self.mailbox.publish(lora.trainable(self.model), self.step)
         self.actor.set_version(self.step)
 
     def _mark(self) -> None:
@@ -303,6 +320,7 @@ class Run:
             "step": self.step,
             "accuracy_before": self.accuracy_before,
             "interval_before": self.interval_before,
+            "lora": asdict(self.config.lora),
             "learner": self.learner.state_dict(),
             **self._progress,
             "meters": self.meters.state_dict(),
@@ -313,6 +331,7 @@ class Run:
         bank = self.env.bank
         return {
             "parameters": sum(p.numel() for p in self.model.parameters()),
+            "trained_parameters": sum(p.numel() for p in lora.trainable(self.model).values()),
             "train_problems": len(bank),
             "held_out_problems": self.evaluator.problems,
             "max_new_tokens": self.env.max_new_tokens,
