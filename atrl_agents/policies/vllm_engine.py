@@ -91,7 +91,13 @@ class Engine:
             return list(self.llm.collective_rpc(method, args=arguments))
 
     def ask(
-        self, requests: Sequence[Request], *, temperature: float, stop: int, adapter: Any = None, salt: str = ""
+        self,
+        requests: Sequence[Request],
+        *,
+        temperature: float,
+        stop: int,
+        adapter: Any = None,
+        salt: str = "",
     ) -> list[Answer]:
         """Sample what follows each request; temperature 0 takes the most likely token.
 
@@ -123,11 +129,15 @@ class Engine:
         """Log-probability of every token after the first, at temperature 1, computed without any cache."""
         from vllm import SamplingParams, TokensPrompt
 
-        parameters = SamplingParams(temperature=1.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        parameters = SamplingParams(
+            temperature=1.0, top_p=1.0, max_tokens=1, prompt_logprobs=0, detokenize=False, ignore_eos=True
+        )
         prompt = TokensPrompt(prompt_token_ids=tokens)
         with self._alive():
             output = self.llm.generate([prompt], [parameters], use_tqdm=False, lora_request=adapter)[0]
-        return [entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], tokens[1:], strict=True)]
+        return [
+            entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], tokens[1:], strict=True)
+        ]
 
     def forget(self) -> None:
         """Empty the prefix cache. Errors: RuntimeError when vLLM refuses, since blocks are in use."""
@@ -222,7 +232,9 @@ def _arguments(options: EngineOptions) -> dict[str, Any]:
     if options.r:
         rank = next((rank for rank in _RANKS if rank >= options.r), None)
         if rank is None:
-            raise ValueError(f"got an adapter of rank {options.r}; vLLM takes up to {_RANKS[-1]}; give a smaller one")
+            raise ValueError(
+                f"got an adapter of rank {options.r}; vLLM takes up to {_RANKS[-1]}; give a smaller one"
+            )
         # Two: the new one is loaded before the old one goes.
         arguments |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 2}
     return arguments
@@ -230,7 +242,9 @@ def _arguments(options: EngineOptions) -> dict[str, Any]:
 
 def _answer(output: Any) -> Answer:
     tokens = list(output.token_ids)
-    return Answer(tokens, [entry[token].logprob for entry, token in zip(output.logprobs, tokens, strict=True)])
+    return Answer(
+        tokens, [entry[token].logprob for entry, token in zip(output.logprobs, tokens, strict=True)]
+    )
 
 
 @contextlib.contextmanager

@@ -105,7 +105,9 @@ class VLLMPolicy(TensorDictModuleBase):
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1 token, got {block_size}.")
         if options.dummy and mailbox is None:
-            raise ValueError("got made-up weights (dummy) and no mailbox that would bring others; give one of both.")
+            raise ValueError(
+                "got made-up weights (dummy) and no mailbox that would bring others; give one of both."
+            )
         self.in_keys = [TOKENS, LENGTH, PROMPT_LENGTH, PROBLEM, GROUP, MEMBER]
         self.out_keys = [ACTION, LOG_PROB, VERSION]
         self.options, self.vocab, self.mailbox = options, vocab, mailbox
@@ -122,7 +124,9 @@ class VLLMPolicy(TensorDictModuleBase):
         self._canary: list[float] | None = None  # what the weights before said
         self.tokens_sampled = 0  # real response tokens, for the books
         self.forwards = 0  # blocks asked of the engine
-        self.register_buffer(VERSION, torch.full((1,), 0 if mailbox is None else NO_WEIGHTS, dtype=torch.int64))
+        self.register_buffer(
+            VERSION, torch.full((1,), 0 if mailbox is None else NO_WEIGHTS, dtype=torch.int64)
+        )
         self.register_buffer("fingerprint", torch.zeros(1, dtype=torch.int64))
 
     # -- acting ----------------------------------------------------------------------------------
@@ -158,7 +162,11 @@ class VLLMPolicy(TensorDictModuleBase):
         slots = ((group >= 0) & (length < limit)).nonzero().squeeze(-1)
         seeds = streams.mix(self.seed, group, member, length - prompt_length) & _SEEDS
         requests = [
-            Request(tokens[b, : int(length[b])].tolist(), int(seeds[b]), min(self.block_size, int(limit[b] - length[b])))
+            Request(
+                tokens[b, : int(length[b])].tolist(),
+                int(seeds[b]),
+                min(self.block_size, int(limit[b] - length[b])),
+            )
             for b in slots.tolist()
         ]
         answers = self._persist(lambda: self._block(requests))
@@ -251,14 +259,14 @@ class VLLMPolicy(TensorDictModuleBase):
         if self.mailbox is None or self.mailbox.version <= int(self.version):
             return
         for _ in range(_LOOKS):
-            before = self.mailbox.version, self.mailbox.fingerprint
             receipt = self._read(engine)
-            if receipt is None:  # a publisher that laps the reader
+            published = self._label()
+            if receipt is None:  # a publisher that laps the reader: go on with what there is
                 return
-            published = dict([before, (self.mailbox.version, self.mailbox.fingerprint)])
-            if receipt["number"] in published:
-                break
-        self._check_bytes(receipt, published.get(receipt["number"]))
+            if receipt["number"] == published[0]:
+                break  # else the next publication came meanwhile, or it is not our mailbox
+        assert receipt is not None
+        self._check_bytes(receipt, published)
         if self.adapter.r:
             self._switch_adapter(engine, receipt)
         else:
@@ -273,7 +281,9 @@ class VLLMPolicy(TensorDictModuleBase):
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="atrl-adapter-"))
             adapter = self.adapter
-            return engine.call("atrl_write_adapter", path, newer_than, str(self._folder), adapter.r, adapter.alpha)[0]
+            return engine.call(
+                "atrl_write_adapter", path, newer_than, str(self._folder), adapter.r, adapter.alpha
+            )[0]
         return engine.call("atrl_take_weights", path, newer_than)[0]
 
     def _source(self) -> str:
@@ -289,7 +299,15 @@ class VLLMPolicy(TensorDictModuleBase):
             engine.remove_adapter(old)
             shutil.rmtree(self._folder / f"version-{old - 1}", ignore_errors=True)
 
-    def _check_bytes(self, receipt: dict[str, Any], published: int | None) -> None:
+    def _label(self) -> tuple[int, int]:
+        """Version and fingerprint of the last publication, of the same one."""
+        while True:
+            label = self.mailbox.version, self.mailbox.fingerprint
+            if self.mailbox.version == label[0]:
+                return label
+
+    def _check_bytes(self, receipt: dict[str, Any], published: tuple[int, int]) -> None:
+        """What was read must be what was published: all of the tensors, and every bit of them."""
         number, got = receipt["number"], sorted(receipt["names"])
         absent = receipt["missing"] or sorted(set(self.names or got) - set(got))
         if absent:
@@ -302,11 +320,11 @@ class VLLMPolicy(TensorDictModuleBase):
                 f"version {number} has tensors that this run does not train, among them "
                 f"{', '.join(sorted(set(got) - set(self.names))[:3])}; another run publishes in {self._source()}"
             )
-        if published is not None and receipt["fingerprint"] != published:
+        if (number, receipt["fingerprint"]) != published:
             raise WrongWeights(
-                f"version {number}: the engine read weights of fingerprint {receipt['fingerprint']}, published were "
-                f"those of {published}; it reads another worker's weights ({self._source()}), or they were damaged "
-                "on the way"
+                f"version {number}: the engine read weights of fingerprint {receipt['fingerprint']}, published was "
+                f"version {published[0]} with {published[1]}; it reads another worker's weights ({self._source()}), or "
+                "they were damaged on the way"
             )
 
     def _check_canary(self, engine: Engine, receipt: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""vLLM behind the interface of TransformersPolicy: the same numbers, publications that are checked, engines replaced."""
+"""vLLM behind the interface of TransformersPolicy: the same numbers, checked publications, engines replaced."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 from peft import LoraConfig
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from atrl_agents.canary import CANARY, with_canary
 from atrl_agents.log_probs import response_log_probs
@@ -21,7 +22,7 @@ from atrl_agents.policies.vllm_policy import VLLMPolicy, WrongWeights
 from atrl_collectors.weights import WeightMailbox
 from atrl_envs.vocab import Vocab
 from tests.agents.slot_driver import SlotDriver
-from tests.agents.test_slots import LIMIT, SIZE, make_model, prompts
+from tests.agents.test_slots import LIMIT, SIZE, prompts
 
 pytestmark = [
     pytest.mark.vllm,
@@ -42,6 +43,26 @@ def offline():
 @pytest.fixture(scope="module")
 def vocab() -> Vocab:
     return Vocab.characters()
+
+
+def make_model(vocab: Vocab, kind: str = "qwen2"):
+    """A small random model with heads of size 32, the smallest that vLLM's CPU kernels know; EOS does occur."""
+    torch.manual_seed(0)
+    shape = dict(
+        vocab_size=vocab.size, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        pad_token_id=vocab.pad_id, eos_token_id=vocab.eos_id, bos_token_id=None, attn_implementation="sdpa",
+        max_position_embeddings=128,
+    )  # fmt: skip
+    if kind == "qwen2":
+        model = Qwen2ForCausalLM(Qwen2Config(**shape, num_key_value_heads=2, tie_word_embeddings=True))
+    else:  # grouped queries, untied embeddings
+        model = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=1, tie_word_embeddings=False))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(0, 0.2)
+        model.get_output_embeddings().weight[vocab.eos_id] *= 2
+    return model.eval()
 
 
 def run_episodes(policy: VLLMPolicy, vocab: Vocab, count: int = 6, seed: int = 0) -> SlotDriver:
@@ -129,7 +150,13 @@ def whole(tmp_path_factory, vocab):
     folder = tmp_path_factory.mktemp("whole")
     model = make_model(vocab)
     model.config.save_pretrained(folder / "model")
-    sneaky = {"top_p": 0.5, "top_k": 2, "temperature": 0.1, "repetition_penalty": 1.5, "eos_token_id": [5, 6, 7, 8]}
+    sneaky = {
+        "top_p": 0.5,
+        "top_k": 2,
+        "temperature": 0.1,
+        "repetition_penalty": 1.5,
+        "eos_token_id": [5, 6, 7, 8],
+    }
     (folder / "model" / "generation_config.json").write_text(json.dumps(sneaky))
     served = Served(folder, model, vocab, block_size=5)
     yield served
@@ -223,7 +250,9 @@ def test_idle_slots_and_padding_are_left_alone(whole, vocab):
     out = whole.policy(driver.state.clone())
     written = out["version"] >= 0
     assert not bool(written[0].any()) and not bool(written[2].any()) and bool(written[1, 0])
-    assert bool((out["action"][~written] == vocab.pad_id).all()) and bool((out["log_prob"][~written] == 0).all())
+    assert bool((out["action"][~written] == vocab.pad_id).all()) and bool(
+        (out["log_prob"][~written] == 0).all()
+    )
     assert whole.policy.sleep() is False, "on a CPU vLLM has no sleep, and nothing is done"
 
 
