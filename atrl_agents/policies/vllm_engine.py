@@ -11,13 +11,14 @@ are those of the tempered distribution; nothing is turned into text.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing.resource_tracker as resource_tracker
+import multiprocessing.util
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 EXTENSION = "atrl_agents.policies.vllm_worker.EngineSide"
@@ -81,6 +82,8 @@ class Engine:
             from vllm import LLM
 
             self.llm = LLM(**_arguments(options))
+        # Also at the exit of a rollout worker, which runs no atexit: killed, vLLM would leave shared memory behind.
+        self._end = multiprocessing.util.Finalize(self, _shut, args=(self.llm,), exitpriority=100)
         self.asleep = False
         self.pids: list[int] = self.call("atrl_watch", os.getpid())
         self.on_cpu = self._on_cpu()
@@ -177,9 +180,8 @@ class Engine:
 
     def close(self) -> None:
         """End its processes; twice is fine."""
-        llm, self.llm = getattr(self, "llm", None), None
-        if llm is not None:
-            llm.llm_engine.engine_core.shutdown()
+        self.llm = None
+        self._end()
 
     @contextlib.contextmanager
     def _alive(self) -> Iterator[None]:
@@ -208,6 +210,10 @@ class Engine:
         from vllm.platforms import current_platform
 
         return bool(current_platform.is_cpu())
+
+
+def _shut(llm: Any) -> None:
+    llm.llm_engine.engine_core.shutdown()
 
 
 def _arguments(options: EngineOptions) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,18 @@ from peft import LoraConfig
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from atrl_agents import cli
 from atrl_agents.canary import CANARY, with_canary
+from atrl_agents.config import OptimConfig, TinyConfig
 from atrl_agents.log_probs import response_log_probs
 from atrl_agents.policies.vllm_engine import EngineOptions
 from atrl_agents.policies.vllm_policy import VLLMPolicy, WrongWeights
+from atrl_agents.train import Run, train
 from atrl_collectors.weights import WeightMailbox
 from atrl_envs.vocab import Vocab
 from tests.agents.slot_driver import SlotDriver
 from tests.agents.test_slots import LIMIT, SIZE, prompts
+from tests.agents.test_train import SMALL, rows
 
 pytestmark = [
     pytest.mark.vllm,
@@ -61,7 +66,7 @@ def make_model(vocab: Vocab, kind: str = "qwen2"):
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 parameter.normal_(0, 0.2)
-        model.get_output_embeddings().weight[vocab.eos_id] *= 2
+        model.get_output_embeddings().weight[vocab.eos_id] *= 2 if kind == "qwen2" else 4
     return model.eval()
 
 
@@ -321,7 +326,7 @@ def test_adapters_of_older_versions_are_removed(adapted):
     for _ in range(3):
         moved(adapted.model)
         adapted.recover()
-    assert adapted.policy.engine.llm.llm_engine.list_loras() == {adapted.version + 1}
+    assert adapted.policy.engine.llm.llm_engine.list_loras() == [adapted.version + 1]
     assert [path.name for path in adapted.policy._folder.iterdir()] == [f"version-{adapted.version}"]
 
 
@@ -334,12 +339,14 @@ def test_a_killed_engine_is_replaced_and_the_episodes_are_as_if_nothing_had_happ
     driver = SlotDriver(6, SIZE, vocab.pad_id, vocab.eos_id, LIMIT)
     for slot, prompt in enumerate(prompts(6)):
         driver.start(slot, prompt, problem=slot, group=slot)
-    driver.step(whole.policy)
+    for slot in driver.step(whole.policy):
+        driver.idle(slot)
     sampled, replaced = whole.policy.tokens_sampled, whole.policy.replaced
     written = sum(map(len, driver.responses.values()))
     os.kill(whole.policy.engine.pids[0], signal.SIGKILL)
     while not bool(driver.done.all()):
-        driver.step(whole.policy)
+        for slot in driver.step(whole.policy):
+            driver.idle(slot)
     assert whole.policy.replaced == replaced + 1
     assert driver.responses == wanted.responses and driver.versions == wanted.versions
     # The books: what was asked twice is counted once.
@@ -358,3 +365,74 @@ def test_engines_that_die_one_after_the_other_end_the_run(whole, vocab, monkeypa
     monkeypatch.setattr(whole.policy, "engine", None)
     with pytest.raises(RuntimeError, match="4 vLLM engines died one after the other"):
         run_episodes(whole.policy, vocab)
+
+
+# -- whole runs ----------------------------------------------------------------------------------
+
+
+def test_grpo_learns_from_an_engine_in_a_worker_process(tmp_path):
+    summary = train(
+        replace(
+            SMALL,
+            engine="vllm",
+            mode="async",
+            env=replace(SMALL.env, kwargs={"low": 0, "high": 4}, block_size=3),
+            tiny=TinyConfig(layers=2, width=64, heads=2),
+            warmup=replace(SMALL.warmup, learning_rate=2e-3, until=0.3, anneal_steps=20),
+            warmup_steps=400,
+            steps=100,
+            epochs=2,
+            log_every=1000,
+            prompts_per_batch=16,
+            samples_per_prompt=8,
+            optim=OptimConfig(learning_rate=2e-3, ramp_steps=20),
+            out=tmp_path / "run",
+        )
+    )
+    success = [float(row["success_rate"]) for row in rows(tmp_path / "run") if row["success_rate"]]
+    before, after = sum(success[:5]) / 5, sum(success[-5:]) / 5
+    assert before < 0.35, before
+    assert after > 0.55, after
+    assert summary["staleness_max"] <= 1
+    assert summary["tokens_generated"] == summary["tokens_trained"] + sum(summary["tokens_dropped"].values())
+
+
+def test_a_synchronous_run_goes_on_when_its_engine_is_killed(tmp_path, monkeypatch):
+    one_step, engines = Run._one_step, []
+
+    def kill_after_two(self):
+        one_step(self)
+        engines.append(self.engine)
+        if self.step == 2:
+            os.kill(self.engine.engine.pids[0], signal.SIGKILL)
+
+    monkeypatch.setattr(Run, "_one_step", kill_after_two)
+    tiny = TinyConfig(layers=1, width=32, heads=1)
+    summary = train(replace(SMALL, engine="vllm", tiny=tiny, steps=4, warmup_steps=5, out=tmp_path / "run"))
+    assert summary["outcome"] == "finished" and summary["steps"] == 4 and summary["staleness_max"] == 0
+    assert engines[-1].replaced == 1 and int(engines[-1].version) == 3
+    assert summary["tokens_generated"] == summary["tokens_trained"] + sum(summary["tokens_dropped"].values())
+    assert not (tmp_path / "run" / ".engine").exists()
+
+
+def test_the_report_finds_numerics_alone(tmp_path, vocab, capsys):
+    model = make_model(vocab)
+    model.save_pretrained(tmp_path / "model")
+    vocab.tokenizer.save_pretrained(tmp_path / "model")
+    words = [
+        "check",
+        "--engine",
+        "vllm",
+        "--model",
+        str(tmp_path / "model"),
+        "--dtype",
+        "float32",
+        "--problems",
+        "8",
+    ]
+    assert (
+        cli.main([*words, "--env.set", "low=0", "high=9", "--vllm.memory-gb", "1", "--temperature", "0.7"])
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "only numerics differ" in said and "0 of 8 prompts" in said
