@@ -153,7 +153,11 @@ def envs(words: Sequence[str]) -> int:
 
 
 def check(words: Sequence[str]) -> int:
-    """Test an environment's whole contract: atrl check ID [--import MODULE]"""
+    """Test an environment's contract: atrl check ID; or an engine's log-probabilities: atrl check --engine vllm ..."""
+    if any(word.partition("=")[0] == "--engine" for word in words):
+        from .engine_check_command import main as check_engine
+
+        return check_engine(words)
     from .envs_command import check_main as run
 
     return run(words)

@@ -32,6 +32,7 @@ Mode = Literal["sync", "async"]
 InFlight = Literal["keep", "recompute"]
 Schedule = Literal["linear", "constant"]
 DType = Literal["float32", "bfloat16"]
+Engine = Literal["transformers", "vllm"]
 
 
 def available_cores() -> int:
@@ -192,6 +193,22 @@ class WarmupConfig:
 
 
 @dataclass(frozen=True)
+class VLLMConfig:
+    """The engine of `--engine vllm`. Its dtype is the trainer's; top-p, top-k and penalties are always off."""
+
+    memory_gb: int = 2
+    """GB of the KV cache: of RAM on a CPU, of the device's memory elsewhere."""
+    enforce_eager: bool = True
+    """Run layer by layer; False compiles and captures graphs first, which takes minutes and then is faster."""
+    max_model_len: int | None = None
+    """Longest sequence in tokens. None: the environment's."""
+    max_replacements: int = 3
+    """Engines that may die one after the other, without a block between, before the run stops."""
+    sleep: bool = False
+    """In sync mode, give the device's memory back while the trainer updates; not on a CPU."""
+
+
+@dataclass(frozen=True)
 class ThreadsConfig:
     """CPU threads per process; together no more than the cores, or all slow down."""
 
@@ -220,7 +237,10 @@ class TrainConfig:
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     threads: ThreadsConfig = field(default_factory=ThreadsConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    vllm: VLLMConfig = field(default_factory=VLLMConfig)
 
+    engine: Engine = "transformers"
+    """What samples: transformers with our slot cache, or vLLM in processes of its own."""
     mode: Mode = "async"
     """sync: rollouts and updates take turns in one process; async: workers roll out meanwhile."""
     max_staleness: int | None = None
@@ -230,7 +250,7 @@ class TrainConfig:
     dynamic_sampling: int = 0
     """Batches' worth of groups that all earned the same, replaced by new groups before an update, at most; 0: none."""
     in_flight: InFlight = "keep"
-    """When weights arrive in mid-response: keep the cache, or recompute it with the new weights."""
+    """When weights arrive in mid-response: keep the cache, or recompute it with the new weights (vllm: always)."""
     num_workers: int | None = None
     """Rollout processes. None: 0 in sync mode (the trainer rolls out itself), 1 in async mode."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from .complaints import ConfigError, bad_input, near
 from .config import EnvConfig, TrainConfig
+from .config_engine import check_engine
 from .config_file import CONFIG
 from .loss_config import CISPOLossConfig, M2POLossConfig
 from .model_check import CHECKPOINT as CHECKPOINT
@@ -76,6 +77,9 @@ _AT_LEAST: dict[str, float] = {
     "warmup.weight_decay": 0,
     "threads.trainer": 1,
     "threads.worker": 1,
+    "vllm.memory_gb": 1,
+    "vllm.max_model_len": 1,
+    "vllm.max_replacements": 0,
 }
 # Largest value of a whole number where it is not _MOST.
 _AT_MOST: dict[str, int] = {
@@ -111,6 +115,7 @@ def check(config: TrainConfig) -> None:
     _check_sizes(config)
     check_loss(config)
     check_model(config)
+    check_engine(config)
     _check_loggers(config)
     check_folder(config)
     check_env(config.env)

@@ -8,6 +8,7 @@ many groups may be started ahead of the trainer, and the backend says in which p
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from dataclasses import asdict, replace
@@ -29,6 +30,7 @@ from .claim import claimed
 from .complaints import PASS_SIZES, ConfigError, bad_input, enough_memory
 from .config import LoRAConfig, TrainConfig
 from .config_check import CHECKPOINT, check_folder, resolve
+from .engine_recipe import FOLDER, EngineRecipe, check_served, engine_folder, published
 from .evaluate import Evaluation, Evaluator
 from .interrupts import Interrupted, Interrupts
 from .learner import Learner
@@ -95,6 +97,7 @@ class Run:
         if set(self.env.rewards.names) - set(BUILT_IN):
             self.env.judge.rehearse()
         models.check_length(self.model, self.env.sequence_length, self.env.max_new_tokens)
+        check_served(config, self.model)
         self.evaluator = Evaluator(
             replace(config.env, max_new_tokens=self.env.max_new_tokens),
             self.vocab,
@@ -112,6 +115,7 @@ class Run:
         self._mark()
         self.mailbox: WeightMailbox | None = None
         self.collector: Any = None
+        self.engine: Any = None  # the policy, where it is vLLM's and in this process
         self.meters = Meters(self.buffer, state.get("meters"), self.env.rewards.names)
 
     def _check_adapter(self, state: dict[str, Any]) -> None:
@@ -188,6 +192,9 @@ class Run:
         """Stop the workers and remove what they shared."""
         if self.collector is not None:
             self.collector.close()
+        if self.engine is not None:
+            self.engine.close()
+        shutil.rmtree(self.folder / FOLDER, ignore_errors=True)
         if self.mailbox is not None:
             self.mailbox.closed = True
             Path(self.mailbox.path).unlink(missing_ok=True)
@@ -212,18 +219,12 @@ class Run:
     def _start_collecting(self) -> None:
         config = self.config
         self.report.phase("starting the rollout workers" if config.workers else "starting")
-        weights = lora.trainable(self.model)
-        if config.workers:
+        if config.workers or config.engine == "vllm":
+            weights = published(config, self.model, self.vocab)
             self.mailbox = WeightMailbox.create(self.folder / ".weights", weights)
-            self._publish()
-            recipe = PolicyRecipe(
-                config,
-                self.vocab,
-                self.model.config,
-                self.env.max_new_tokens,
-                self.mailbox,
-                base=self.model.name_or_path,
-            )
+        self._publish()
+        recipe: Any = self._recipe()
+        if config.workers:
             self.collector = make_collector(
                 self.env_recipe,
                 recipe,
@@ -234,18 +235,36 @@ class Run:
                 threads_per_worker=config.worker_threads,
             )
         else:
-            self._publish()
-            self.collector = make_collector(self.env, self.actor, buffer=self.buffer, backend="direct")
+            policy: Any = self.actor
+            if isinstance(recipe, EngineRecipe):
+                policy = self.engine = recipe()
+            self.collector = make_collector(
+                self.env, policy, buffer=self.buffer, mailbox=self.mailbox, backend="direct"
+            )
         self.collector.interrupt = self._heed
         self.collector.advance(self.step)
         self._mark()
         self.report.phase("")
         self.meters.start()
 
+    def _recipe(self) -> EngineRecipe | PolicyRecipe | None:
+        """How a policy that is not the trainer's own is built."""
+        config, model = self.config, self.model
+        if config.engine == "vllm":
+            folder = engine_folder(config, model, self.folder)
+            return EngineRecipe.of(config, model, self.vocab, self.env, folder, self.mailbox)
+        if self.mailbox is None:
+            return None
+        return PolicyRecipe(
+            config, self.vocab, model.config, self.env.max_new_tokens, self.mailbox, base=model.name_or_path
+        )
+
     def _one_step(self) -> None:
         config = self.config
         self._heed()
         batch = self.buffer.sample()
+        if self.engine is not None:
+            self.engine.sleep()
         with enough_memory(PASS_SIZES):
             metrics = self.learner.update(batch)
         self.step += 1
@@ -268,7 +287,7 @@ class Run:
     def _publish(self) -> None:
         """Give the weights of this step to whoever samples; the version is the number of updates."""
         if self.mailbox is not None:
-            self.mailbox.publish(lora.trainable(self.model), self.step)
+            self.mailbox.publish(published(self.config, self.model, self.vocab), self.step)
         self.actor.set_version(self.step)
 
     def _mark(self) -> None:
