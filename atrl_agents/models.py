@@ -181,10 +181,11 @@ def _size(tokenizer: Any, rows: int) -> int:
     """Ids of a vocabulary: an embedding may be wider than its tokenizer, and what it has in excess can be sampled.
 
     A special token that neither ends nor pads a sequence may be in excess on the other side: transformers adds one to
-    the tokenizer of a GGUF file that names no unknown token.
+    the tokenizer of a GGUF file.
     """
     ids = tokenizer.get_vocab()
-    unused = set(tokenizer.all_special_tokens) - {tokenizer.eos_token, tokenizer.pad_token}
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    unused = special - {tokenizer.eos_token, tokenizer.pad_token}
     if (needed := 1 + max(i for token, i in ids.items() if token not in unused)) > rows:
         raise ValueError(f"it has ids up to {needed - 1}, the model {rows} of them")
     return max(rows, 1 + max(ids.values()))

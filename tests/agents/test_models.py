@@ -71,7 +71,6 @@ def write_gguf(path: Path, config: LlamaConfig) -> None:
     writer.add_bos_token_id(tokenizer.eos_token_id)
     writer.add_eos_token_id(tokenizer.eos_token_id)
     writer.add_pad_token_id(tokenizer.pad_token_id)
-    writer.add_unk_token_id(tokenizer.eos_token_id)
     keys_width = width // config.num_attention_heads * config.num_key_value_heads
     shapes = {"token_embd": (len(pieces), width), "output_norm": (width,)}
     for layer in range(config.num_hidden_layers):
