@@ -166,13 +166,29 @@ def _vocab(name: str, model: Any) -> Vocab:
         source, more = str(path.resolve().parent), {"gguf_file": path.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **more)
-        # An embedding may be wider than the tokenizer, and what it has in excess can be sampled.
-        return Vocab.from_tokenizer(tokenizer, size=model.get_output_embeddings().weight.shape[0])
+        return Vocab.from_tokenizer(
+            tokenizer, size=_size(tokenizer, model.get_output_embeddings().weight.shape[0])
+        )
     except (ValueError, OSError, TypeError, KeyError) as error:
+        said = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"got --model {name}; its tokenizer cannot serve it ({type(error).__name__}: {error}); put a fast "
+            f"got --model {name}; its tokenizer cannot serve it ({type(error).__name__}: {said}); put a fast "
             "tokenizer with an end-of-sequence token beside the model, by tokenizer.save_pretrained"
         ) from error
+
+
+def _size(tokenizer: Any, rows: int) -> int:
+    """Ids of a vocabulary: an embedding may be wider than its tokenizer, and what it has in excess can be sampled.
+
+    A special token that neither ends nor pads a sequence may be in excess on the other side: transformers adds one to
+    the tokenizer of a GGUF file.
+    """
+    ids = tokenizer.get_vocab()
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    unused = special - {tokenizer.eos_token, tokenizer.pad_token}
+    if (needed := 1 + max(i for token, i in ids.items() if token not in unused)) > rows:
+        raise ValueError(f"it has ids up to {needed - 1}, the model {rows} of them")
+    return max(rows, 1 + max(ids.values()))
 
 
 @contextmanager
