@@ -143,7 +143,7 @@ def _compare(
     found = Differences.between(sampled, out.log_prob, mask, tokens == vocab.eos_id)
     lines = [
         f"{dtype}",
-        f"  {'':<14}{'tokens':>8}{'max':>10}{'mean':>10}{'99 %':>10}{'> 1e-4':>9}{'> 1e-2':>9}{'bias':>11}",
+        f"  {'':<14}{'count':>8}{'max':>10}{'mean':>10}{'99 %':>10}{'> 1e-4':>9}{'> 1e-2':>9}{'bias':>11}",
     ]
     lines += [_row("all", found.every), _row("EOS", found.eos)]
     limit = TOLERANCE[dtype]

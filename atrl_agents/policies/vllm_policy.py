@@ -297,7 +297,9 @@ class VLLMPolicy(TensorDictModuleBase):
         self._request = engine.add_adapter(name, self._number, str(self._folder / name))
         if old and old != self._number:
             engine.remove_adapter(old)
-            shutil.rmtree(self._folder / f"version-{old - 1}", ignore_errors=True)
+        for other in self._folder.iterdir():
+            if other.name != name:
+                shutil.rmtree(other, ignore_errors=True)
 
     def _label(self) -> tuple[int, int]:
         """Version and fingerprint of the last publication, of the same one."""
