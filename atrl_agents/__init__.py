@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .losses import M2POLoss as M2POLoss
     from .losses import PPOLoss as PPOLoss
     from .policies.transformers_policy import TransformersPolicy as TransformersPolicy
+    from .policies.vllm_policy import VLLMPolicy as VLLMPolicy
     from .train import train as train
     from .value_model import ValueModel as ValueModel
 
@@ -35,6 +36,7 @@ _HOMES = {
     "PPOConfig": "config",
     "PPOLoss": "losses",
     "TransformersPolicy": "policies.transformers_policy",
+    "VLLMPolicy": "policies.vllm_policy",
     "ValueModel": "value_model",
     "advantages": "",
     "surrogates": "",
@@ -49,6 +51,7 @@ __all__ = [
     "PPOConfig",
     "PPOLoss",
     "TransformersPolicy",
+    "VLLMPolicy",
     "ValueModel",
     "advantages",
     "surrogates",

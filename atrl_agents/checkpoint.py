@@ -18,9 +18,11 @@ import torch
 
 from atrl_envs.vocab import Vocab
 
-from . import models
+from . import lora, models
 from .complaints import ConfigError
+from .config import DType
 from .config_check import SPARE
+from .model_check import ADAPTER_CONFIG
 
 STATE = "trainer_state.pt"
 _FILES = "files"  # in the state: the names of the files beside it
@@ -31,7 +33,8 @@ def save(folder: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
     """Write model, tokenizer and trainer state.
 
     Args:
-        folder: becomes a folder that `AutoModelForCausalLM.from_pretrained` loads.
+        folder: becomes a folder that `AutoModelForCausalLM.from_pretrained` loads; of a model with an adapter, the
+            adapter alone is written, with the path or name of its base.
         state: of tensors, numbers, strings and containers of them (read back with weights_only).
 
     Raises:
@@ -56,7 +59,8 @@ def save(folder: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
 def _write(new: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    _quietly(model.save_pretrained, new)
+    with models.without_progress_bars():
+        model.save_pretrained(new)
     vocab.tokenizer.save_pretrained(new)
     files = sorted(path.name for path in new.iterdir())
     torch.save({**state, _FILES: files}, new / STATE)
@@ -64,11 +68,12 @@ def _write(new: Path, model: Any, vocab: Vocab, state: dict[str, Any]) -> None:
         _flush(path)
 
 
-def load(folder: Path) -> tuple[Any, Vocab, dict[str, Any]]:
+def load(folder: Path, dtype: DType = "float32") -> tuple[Any, Vocab, dict[str, Any]]:
     """Model, vocabulary and trainer state of a checkpoint.
 
     Raises:
-        ConfigError: there is no checkpoint, it is a model without trainer state, or a file of it is damaged.
+        ConfigError: there is no checkpoint, it is a model without trainer state, a file of it is damaged, or the base
+            model of an adapter is gone.
     """
     recover(folder)
     if not (folder / STATE).is_file():
@@ -81,8 +86,12 @@ def load(folder: Path) -> tuple[Any, Vocab, dict[str, Any]]:
         for name in state.pop(_FILES, []):  # without one of them, a tokenizer may load and know no word
             if not (folder / name).is_file():
                 raise FileNotFoundError(f"{name} is missing")
-        model, vocab = models.load(str(folder))
+        if (folder / ADAPTER_CONFIG).is_file():
+            lora.base_of(folder)  # no file here is damaged where the base is gone
+        model, vocab = models.load(str(folder), dtype=dtype)
         return model, vocab, state
+    except lora.NoBase:
+        raise
     except Exception as error:  # of many kinds, whatever file is torn
         raise damaged(folder, error) from error
 
@@ -110,16 +119,3 @@ def _one_line(error: Exception) -> str:
 def _flush(path: Path) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-def _quietly(save_pretrained: Any, folder: Path) -> None:
-    """Without transformers' progress bar, which would cut through the console."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        save_pretrained(folder)
-    finally:
-        if shown:
-            logging.enable_progress_bar()

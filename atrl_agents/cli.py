@@ -131,6 +131,13 @@ def evaluate(words: Sequence[str]) -> int:
     return run(words)
 
 
+def export(words: Sequence[str]) -> int:
+    """Write a run's model as a folder for others, with a model card: atrl export RUN --out DIR [--merge]"""
+    from .export_command import main as run
+
+    return run(words)
+
+
 def play(words: Sequence[str]) -> int:
     """Answer a task's problems yourself and see the verdicts: atrl play ID"""
     from .play import main as run
@@ -146,7 +153,11 @@ def envs(words: Sequence[str]) -> int:
 
 
 def check(words: Sequence[str]) -> int:
-    """Test an environment's whole contract: atrl check ID [--import MODULE]"""
+    """Test an environment's contract: atrl check ID; or an engine's log-probabilities: atrl check --engine vllm ..."""
+    if any(word.partition("=")[0] == "--engine" for word in words):
+        from .engine_check_command import main as check_engine
+
+        return check_engine(words)
     from .envs_command import check_main as run
 
     return run(words)
@@ -176,6 +187,7 @@ def lab(words: Sequence[str]) -> int:
 COMMANDS: dict[str, Command] = {
     "train": train,
     "eval": evaluate,
+    "export": export,
     "play": play,
     "envs": envs,
     "check": check,

@@ -11,6 +11,15 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
 
+SIZES = (
+    "--prompts-per-batch, --samples-per-prompt, --env.num-envs, --env.block-size, --env.max-new-tokens, "
+    "--warmup.batch-size, or the model's"
+)
+PASS_SIZES = (
+    "--micro-batch-tokens (the tokens of one forward and backward pass), or add --gradient-checkpointing, or train an "
+    "adapter by --lora.r"
+)
+
 
 class ConfigError(ValueError):
     """A setting or an input that cannot work; the command line prints it and exits with code 2."""
@@ -37,8 +46,8 @@ def bad_input() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def enough_memory() -> Iterator[None]:
-    """Turn an allocation that fails into ConfigError: before a run begins, its sizes are what asks for memory."""
+def enough_memory(smaller: str = SIZES) -> Iterator[None]:
+    """Turn an allocation that fails into ConfigError: a run's sizes are what asks for memory. `smaller`: which ones."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -47,14 +56,13 @@ def enough_memory() -> Iterator[None]:
             not isinstance(error, MemoryError)
             and "allocate memory" not in said
             and "not enough memory" not in said
+            and "out of memory" not in said
         ):
             raise
         size = said.partition("tried to allocate ")[2].partition(" bytes")[0]
         asked = f" ({int(size) / 2**30:,.1f} GiB at once)" if size.isdigit() else ""
         raise ConfigError(
-            f"got sizes that need more memory than there is{asked}; give smaller ones: --prompts-per-batch, "
-            "--samples-per-prompt, --env.num-envs, --env.block-size, --env.max-new-tokens, --warmup.batch-size, or the "
-            "model's"
+            f"got sizes that need more memory than there is{asked}; give smaller ones: {smaller}"
         ) from error
 
 

@@ -31,6 +31,8 @@ from .loss_config import (
 Mode = Literal["sync", "async"]
 InFlight = Literal["keep", "recompute"]
 Schedule = Literal["linear", "constant"]
+DType = Literal["float32", "bfloat16"]
+Engine = Literal["transformers", "vllm"]
 
 
 def available_cores() -> int:
@@ -136,6 +138,25 @@ class TinyConfig:
 
 
 @dataclass(frozen=True)
+class LoRAConfig:
+    """Train a low-rank adapter and leave the model itself as it is (arXiv 2106.09685)."""
+
+    r: int = 0
+    """Rank of the adapter; 0: no adapter, all weights are trained."""
+    alpha: float | None = None
+    """The adapter's product is scaled by alpha / r. None: 2 r."""
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers that get one, as in `q_proj v_proj`. None given: all but the output projection."""
+    dropout: float = 0.0
+    """Share of an adapter's inputs left out in training passes; never in rollouts."""
+
+    @property
+    def scale_alpha(self) -> float:
+        """`alpha`, or 2 r."""
+        return 2.0 * self.r if self.alpha is None else self.alpha
+
+
+@dataclass(frozen=True)
 class OptimConfig:
     """AdamW."""
 
@@ -172,6 +193,22 @@ class WarmupConfig:
 
 
 @dataclass(frozen=True)
+class VLLMConfig:
+    """The engine of `--engine vllm`. Its dtype is the trainer's; top-p, top-k and penalties are always off."""
+
+    memory_gb: int = 2
+    """GB of the KV cache: of RAM on a CPU, of the device's memory elsewhere."""
+    enforce_eager: bool = True
+    """Run layer by layer; False compiles and captures graphs first, which takes minutes and then is faster."""
+    max_model_len: int | None = None
+    """Longest sequence in tokens. None: the environment's."""
+    max_replacements: int = 3
+    """Engines that may die one after the other, without a block between, before the run stops."""
+    sleep: bool = False
+    """In sync mode, give the device's memory back while the trainer updates; not on a CPU."""
+
+
+@dataclass(frozen=True)
 class ThreadsConfig:
     """CPU threads per process; together no more than the cores, or all slow down."""
 
@@ -189,13 +226,21 @@ class TrainConfig:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     model: str = "tiny"
-    """`tiny` (made from --tiny.*), or a folder in transformers' format."""
+    """`tiny` (made from --tiny.*), a folder in transformers' format, a GGUF file, or the name of a model on the Hub."""
+    dtype: DType = "float32"
+    """Of the model's weights; adapters stay float32. In bfloat16, training all weights rounds small updates away."""
+    gradient_checkpointing: bool = False
+    """Compute each layer twice instead of keeping its activations: less memory, about a third more time."""
     tiny: TinyConfig = field(default_factory=TinyConfig)
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     threads: ThreadsConfig = field(default_factory=ThreadsConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    vllm: VLLMConfig = field(default_factory=VLLMConfig)
 
+    engine: Engine = "transformers"
+    """What samples: transformers with our slot cache, or vLLM in processes of its own."""
     mode: Mode = "async"
     """sync: rollouts and updates take turns in one process; async: workers roll out meanwhile."""
     max_staleness: int | None = None
@@ -205,7 +250,7 @@ class TrainConfig:
     dynamic_sampling: int = 0
     """Batches' worth of groups that all earned the same, replaced by new groups before an update, at most; 0: none."""
     in_flight: InFlight = "keep"
-    """When weights arrive in mid-response: keep the cache, or recompute it with the new weights."""
+    """When weights arrive in mid-response: keep the cache, or recompute it with the new weights (vllm: always)."""
     num_workers: int | None = None
     """Rollout processes. None: 0 in sync mode (the trainer rolls out itself), 1 in async mode."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
-import json
 import math
 import os
 import sys
@@ -20,11 +19,13 @@ from typing import Any
 
 from .complaints import ConfigError, bad_input, near
 from .config import EnvConfig, TrainConfig
+from .config_engine import check_engine
 from .config_file import CONFIG
 from .loss_config import CISPOLossConfig, M2POLossConfig
+from .model_check import CHECKPOINT as CHECKPOINT
+from .model_check import check_model
 from .parameters import typed_parameters
 
-CHECKPOINT = "checkpoint"
 SPARE = ".old"  # after the name of a checkpoint that is being replaced
 RUNS = Path("runs")
 LOGGERS = {
@@ -58,6 +59,7 @@ _AT_LEAST: dict[str, float] = {
     "tiny.layers": 1,
     "tiny.width": 1,
     "tiny.heads": 1,
+    "lora.r": 0,
     "loss.clip_high": 0,
     "loss.kl_weight": 0,
     "loss.entropy_weight": 0,
@@ -75,6 +77,9 @@ _AT_LEAST: dict[str, float] = {
     "warmup.weight_decay": 0,
     "threads.trainer": 1,
     "threads.worker": 1,
+    "vllm.memory_gb": 1,
+    "vllm.max_model_len": 1,
+    "vllm.max_replacements": 0,
 }
 # Largest value of a whole number where it is not _MOST.
 _AT_MOST: dict[str, int] = {
@@ -95,8 +100,9 @@ _ABOVE_ZERO = (
     "loss.cispo_high",
     "loss.gamma",
     "loss.critic_learning_rate",
+    "lora.alpha",
 )
-_SHARES = ("optim.betas", "loss.clip_low")  # at least 0 and below 1
+_SHARES = ("optim.betas", "loss.clip_low", "lora.dropout")  # at least 0 and below 1
 _AT_MOST_ONE = ("loss.discount", "loss.gae_lambda")
 _MAY_BE_INFINITE = ("warmup.until", "loss.budget", "loss.cispo_high", "loss.gamma")
 
@@ -108,7 +114,8 @@ def check(config: TrainConfig) -> None:
     _check_mode(config)
     _check_sizes(config)
     check_loss(config)
-    _check_model(config)
+    check_model(config)
+    check_engine(config)
     _check_loggers(config)
     check_folder(config)
     check_env(config.env)
@@ -328,27 +335,6 @@ def check_loss(config: TrainConfig) -> None:
             f"it is above --loss.cispo-high {loss.cispo_high}",
             "give a smaller one",
         )
-
-
-def _check_model(config: TrainConfig) -> None:
-    folder = Path(config.model)
-    if config.model == "tiny":
-        return
-    do = "give 'tiny' or a folder written by transformers' save_pretrained"
-    if not (folder / CONFIG).is_file():
-        wrong = f"its folder holds no {CONFIG}" if folder.is_dir() else "it is neither 'tiny' nor a folder"
-        _fail("model", config.model, wrong, do)
-    try:
-        saved = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        _fail("model", config.model, f"its {CONFIG} cannot be read ({error})", do)
-    if isinstance(saved, dict) and "model_type" in saved:
-        return
-    if not (isinstance(saved, dict) and "algorithm" in saved):
-        _fail("model", config.model, f"its {CONFIG} names no model_type, so it is no transformers model", do)
-    if (folder / CHECKPOINT / CONFIG).is_file():
-        _fail("model", config.model, "it is a run", f"did you mean {folder / CHECKPOINT}?")
-    _fail("model", config.model, f"it is a run that saved no {CHECKPOINT}/", do)
 
 
 def _check_loggers(config: TrainConfig) -> None:

@@ -21,6 +21,7 @@ from .complaints import ConfigError
 from .config import EnvConfig
 from .config_check import CHECKPOINT, SPARE, check_env, with_typed_parameters
 from .config_file import CONFIG
+from .model_check import ADAPTER_CONFIG
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def _text(value: Any) -> str:
 
 def _check(config: EvalConfig) -> None:
     model = checkpoint_of(config.path)
-    if not (model / CONFIG).is_file() or run_of(model) == model:
+    is_adapter = (model / ADAPTER_CONFIG).is_file()
+    if not (is_adapter or (model / CONFIG).is_file()) or run_of(model) == model:
         raise ConfigError(
             f"got {config.path}; there is no checkpoint in it; give a run folder or a transformers folder"
         )

@@ -86,10 +86,10 @@ def plain_head(model: Any) -> nn.Linear | None:
         seen: list[Tensor] = []
         handle = head.register_forward_hook(lambda _, __, logits: seen.append(logits))
         try:
-            with torch.no_grad():
-                ids = torch.tensor(
-                    [[1, 2]], device=head.weight.device
-                )  # 0 is often the padding, which is nothing
+            device = head.weight.device
+            # Asked for in a training pass, the trial must not take of the noise that adapters drop out by.
+            with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+                ids = torch.tensor([[1, 2]], device=device)  # 0 is often the padding, which is nothing
                 logits = model(input_ids=ids, use_cache=False).logits
         finally:
             handle.remove()

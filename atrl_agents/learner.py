@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from atrl_envs import keys
 
+from . import lora
 from .advantages import Scale, batch_normalised, gae, group_relative, leave_one_out
 from .balance import within_budget
 from .config import OptimConfig, TrainConfig
@@ -46,6 +47,7 @@ from .losses import (
 from .objectives import Objective, solve
 from .ranks import Ranks
 from .surrogates import Totals
+from .training_pass import training_pass
 from .value_model import ValueModel
 
 
@@ -99,8 +101,8 @@ class Learner:
         if isinstance(config.loss, PPOLossConfig):
             kind = ValueModel.own if config.loss.critic == "own" else ValueModel.on
             self.critic, critic_lr = kind(self.model), config.loss.critic_learning_rate
-        self.reference: Any = None
-        if config.loss.kl_weight:
+        self.reference: Any = None  # of a model with an adapter, the model without it
+        if config.loss.kl_weight and not lora.is_adapted(self.model):
             self.reference = copy.deepcopy(self.model).requires_grad_(False)
         self.loss = make_loss(actor, config, self.critic)
         self.optimizer = make_optimizer(self.model, config.optim, self.critic, critic_lr)
@@ -137,14 +139,15 @@ class Learner:
 
     def gradient_norm(self, batch: TensorDictBase) -> float:
         """Norm of the gradient that `update` would clip and apply to this batch; nothing is changed."""
-        kept = [parameter.grad for parameter in self.model.parameters()]
+        parameters = _trainable(self.model)
+        kept = [parameter.grad for parameter in parameters]
         batch = batch.copy()
         trained, _ = self._prepare(batch)
-        for parameter in self.model.parameters():
+        for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         self._accumulate(batch, trained, (self.updates, self.updates))
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        for parameter, gradient in zip(self.model.parameters(), kept, strict=True):
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        for parameter, gradient in zip(parameters, kept, strict=True):
             parameter.grad = gradient
         return float(norm)
 
@@ -166,9 +169,10 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         state = {"optimizer": self.optimizer.state_dict(), "updates": self.updates}
-        for name in ("critic", "reference"):
-            if (module := getattr(self, name)) is not None:
-                state[name] = module.state_dict()
+        if self.critic is not None:
+            state["critic"] = {name: p.detach() for name, p in lora.trainable(self.critic).items()}
+        if self.reference is not None:
+            state["reference"] = self.reference.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -178,9 +182,13 @@ class Learner:
         for group, settings in zip(self.optimizer.param_groups, told, strict=True):
             group.update(settings)
         self.updates = state["updates"]
-        for name in ("critic", "reference"):
-            if (module := getattr(self, name)) is not None:
-                module.load_state_dict(state[name])
+        if self.critic is not None:
+            trained, saved = lora.trainable(self.critic), state["critic"]
+            with torch.no_grad():
+                for name, parameter in trained.items():
+                    parameter.copy_(saved[name])
+        if self.reference is not None:
+            self.reference.load_state_dict(state["reference"])
 
     # -- before the first step -------------------------------------------------------------------
 
@@ -199,11 +207,19 @@ class Learner:
         else:
             advantage = self.advantage(batch[keys.REWARD], valid)
             batch.set(keys.ADVANTAGE, advantage.masked_fill(~trained, 0.0))
-        if self.reference is not None:
-            batch.set(REFERENCE, self._log_probs(batch, self.reference, self._every_group(batch)))
+        if loss.kl_weight:
+            batch.set(REFERENCE, self._reference(batch))
         if self.config.epochs > 1 and rules.decoupled and not rules.interpolated:
             batch.set(PROXIMAL, self._log_probs(batch, self.model, self._every_group(batch)))
         return trained, metrics
+
+    def _reference(self, batch: TensorDictBase) -> Tensor:
+        """`[N, S]` log-probabilities under the model that reinforcement learning began with."""
+        groups = self._every_group(batch)
+        if self.reference is not None:
+            return self._log_probs(batch, self.reference, groups)
+        with lora.disabled(self.model):
+            return self._log_probs(batch, self.model, groups)
 
     @torch.no_grad()
     def _values(self, batch: TensorDictBase, loss: PPOLossConfig) -> dict[str, float]:
@@ -273,12 +289,15 @@ class Learner:
         )
         terms: dict[str, Tensor] = {}
         sums: RatioSums | None = None
-        for _, part in self._parts(batch, parts):
-            outcome = self.loss.outcome(part, totals, versions)
-            outcome.total.backward()
-            for name, term in outcome.terms.items():
-                terms[name] = terms.get(name, torch.zeros(())) + term.detach()
-            sums = outcome.sums if sums is None else sums + outcome.sums
+        models = [self.model, *([self.critic] if self.critic is not None else [])]
+        step = round(versions[1] * self.config.epochs)
+        with training_pass(models, seed=self.config.seed, number=step):
+            for _, part in self._parts(batch, parts):
+                outcome = self.loss.outcome(part, totals, versions)
+                outcome.total.backward()
+                for name, term in outcome.terms.items():
+                    terms[name] = terms.get(name, torch.zeros(())) + term.detach()
+                sums = outcome.sums if sums is None else sums + outcome.sums
         return terms, sums
 
     def _solve(self, batch: TensorDictBase) -> None:

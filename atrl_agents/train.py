@@ -8,9 +8,10 @@ many groups may be started ahead of the trainer, and the backend says in which p
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from atrl_envs import keys
 from atrl_envs.rewards import BUILT_IN
 from atrl_envs.verify import Verdict
 
-from . import checkpoint, models, spawning
+from . import checkpoint, lora, models, spawning
 from .claim import claimed
-from .complaints import bad_input, enough_memory
-from .config import TrainConfig
+from .complaints import PASS_SIZES, ConfigError, bad_input, enough_memory
+from .config import LoRAConfig, TrainConfig
 from .config_check import CHECKPOINT, check_folder, resolve
+from .engine_recipe import FOLDER, EngineRecipe, check_served, engine_folder, published
 from .evaluate import Evaluation, Evaluator
 from .interrupts import Interrupted, Interrupts
 from .learner import Learner
@@ -72,9 +74,12 @@ class Run:
         self.folder: Path = config.folder
         state: dict[str, Any] = {}
         if config.resume:
-            self.model, self.vocab, state = checkpoint.load(self.folder / CHECKPOINT)
+            self.model, self.vocab, state = checkpoint.load(self.folder / CHECKPOINT, config.dtype)
+            self._check_adapter(state)
         else:
-            self.model, self.vocab = models.load(config.model, tiny=config.tiny, seed=config.seed)
+            self.model, self.vocab = models.begin(config)
+        if config.gradient_checkpointing:
+            models.compute_layers_twice(self.model)
         self.step: int = state.get("step", 0)
         self.accuracy_before: float | None = state.get("accuracy_before")
         self.interval_before: list[float] | None = state.get("interval_before")
@@ -92,6 +97,7 @@ class Run:
         if set(self.env.rewards.names) - set(BUILT_IN):
             self.env.judge.rehearse()
         models.check_length(self.model, self.env.sequence_length, self.env.max_new_tokens)
+        check_served(config, self.model)
         self.evaluator = Evaluator(
             replace(config.env, max_new_tokens=self.env.max_new_tokens),
             self.vocab,
@@ -109,7 +115,16 @@ class Run:
         self._mark()
         self.mailbox: WeightMailbox | None = None
         self.collector: Any = None
+        self.engine: Any = None  # the policy, where it is vLLM's and in this process
         self.meters = Meters(self.buffer, state.get("meters"), self.env.rewards.names)
+
+    def _check_adapter(self, state: dict[str, Any]) -> None:
+        now, before = asdict(self.config.lora), state.get("lora", asdict(LoRAConfig()))
+        if now != before:
+            raise ConfigError(
+                f"got --resume with --lora settings {now}; the run in {self.folder} began with {before}; leave them as "
+                "they were, or begin a new run in another --out"
+            )
 
     def _restore(self, state: dict[str, Any]) -> None:
         try:
@@ -177,6 +192,9 @@ class Run:
         """Stop the workers and remove what they shared."""
         if self.collector is not None:
             self.collector.close()
+        if self.engine is not None:
+            self.engine.close()
+        shutil.rmtree(self.folder / FOLDER, ignore_errors=True)
         if self.mailbox is not None:
             self.mailbox.closed = True
             Path(self.mailbox.path).unlink(missing_ok=True)
@@ -201,13 +219,12 @@ class Run:
     def _start_collecting(self) -> None:
         config = self.config
         self.report.phase("starting the rollout workers" if config.workers else "starting")
-        weights = dict(self.model.named_parameters())
-        if config.workers:
+        if config.workers or config.engine == "vllm":
+            weights = published(config, self.model, self.vocab)
             self.mailbox = WeightMailbox.create(self.folder / ".weights", weights)
-            self._publish()
-            recipe = PolicyRecipe(
-                config, self.vocab, self.model.config, self.env.max_new_tokens, self.mailbox
-            )
+        self._publish()
+        recipe: Any = self._recipe()
+        if config.workers:
             self.collector = make_collector(
                 self.env_recipe,
                 recipe,
@@ -218,19 +235,38 @@ class Run:
                 threads_per_worker=config.worker_threads,
             )
         else:
-            self._publish()
-            self.collector = make_collector(self.env, self.actor, buffer=self.buffer, backend="direct")
+            policy: Any = self.actor
+            if isinstance(recipe, EngineRecipe):
+                policy = self.engine = recipe()
+            self.collector = make_collector(
+                self.env, policy, buffer=self.buffer, mailbox=self.mailbox, backend="direct"
+            )
         self.collector.interrupt = self._heed
         self.collector.advance(self.step)
         self._mark()
         self.report.phase("")
         self.meters.start()
 
+    def _recipe(self) -> EngineRecipe | PolicyRecipe | None:
+        """How a policy that is not the trainer's own is built."""
+        config, model = self.config, self.model
+        if config.engine == "vllm":
+            folder = engine_folder(config, model, self.folder)
+            return EngineRecipe.of(config, model, self.vocab, self.env, folder, self.mailbox)
+        if self.mailbox is None:
+            return None
+        return PolicyRecipe(
+            config, self.vocab, model.config, self.env.max_new_tokens, self.mailbox, base=model.name_or_path
+        )
+
     def _one_step(self) -> None:
         config = self.config
         self._heed()
         batch = self.buffer.sample()
-        metrics = self.learner.update(batch)
+        if self.engine is not None:
+            self.engine.sleep()
+        with enough_memory(PASS_SIZES):
+            metrics = self.learner.update(batch)
         self.step += 1
         self._publish()
         self.collector.advance(self.step)
@@ -251,7 +287,7 @@ class Run:
     def _publish(self) -> None:
         """Give the weights of this step to whoever samples; the version is the number of updates."""
         if self.mailbox is not None:
-            self.mailbox.publish(dict(self.model.named_parameters()), self.step)
+            self.mailbox.publish(published(self.config, self.model, self.vocab), self.step)
         self.actor.set_version(self.step)
 
     def _mark(self) -> None:
@@ -303,6 +339,7 @@ class Run:
             "step": self.step,
             "accuracy_before": self.accuracy_before,
             "interval_before": self.interval_before,
+            "lora": asdict(self.config.lora),
             "learner": self.learner.state_dict(),
             **self._progress,
             "meters": self.meters.state_dict(),
@@ -313,6 +350,7 @@ class Run:
         bank = self.env.bank
         return {
             "parameters": sum(p.numel() for p in self.model.parameters()),
+            "trained_parameters": sum(p.numel() for p in lora.trainable(self.model).values()),
             "train_problems": len(bank),
             "held_out_problems": self.evaluator.problems,
             "max_new_tokens": self.env.max_new_tokens,

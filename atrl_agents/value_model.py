@@ -41,8 +41,12 @@ class ValueModel(nn.Module):
 
     @classmethod
     def own(cls, model: Any) -> ValueModel:
-        """A critic with a copy of the model; the copy is trained apart from it."""
-        trunk = copy.deepcopy(model)
+        """A critic with a copy of the model; the copy is trained apart from it.
+
+        Where only an adapter is trained, the copy has an adapter of its own and shares the frozen weights.
+        """
+        frozen = {id(p): p for p in model.parameters() if not p.requires_grad}
+        trunk = copy.deepcopy(model, memo=frozen)
         head = trunk.get_output_embeddings()
         # An untied projection would be copied, kept and optimised for nothing.
         tied = head.weight is trunk.get_input_embeddings().weight

@@ -18,8 +18,10 @@ import torch
 from atrl_envs import streams
 from atrl_envs.bank import ProblemBank
 
+from . import lora
 from .config import WarmupConfig
 from .learner import Diverged
+from .training_pass import training_pass
 
 _WINDOW = 4  # batches over which the share of right answers is taken
 _RAMP = 20  # steps of linear warm-up of the learning rate
@@ -50,7 +52,7 @@ def warm_up(
     tokens, prompt_length, length = bank.gold_sequences()
     model = actor.model
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        lora.trainable(model).values(), lr=config.learning_rate, weight_decay=config.weight_decay
     )
     batch_size = config.batch_size
     problems = tokens.shape[0]
@@ -66,17 +68,18 @@ def warm_up(
                 1.0, (step + 1) / _RAMP, (end - step) / config.anneal_steps
             )
         width = int(length[index].max())
-        out = actor.response_log_probs(tokens[index, :width], prompt_length[index], length[index])
-        loss = -out.log_prob.sum() / (length - prompt_length)[index].sum()
-        if not math.isfinite(float(loss.detach())):
-            raise Diverged(
-                f"the loss of the warm start is {float(loss.detach())} at step {step + 1}; it has diverged: give a "
-                "smaller --warmup.learning-rate"
-            )
-        exact.append(float(out.likeliest.all(1).float().mean()))
         optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with training_pass([model], seed=seed, number=-1 - step):  # updates have the numbers from 0 up
+            out = actor.response_log_probs(tokens[index, :width], prompt_length[index], length[index])
+            loss = -out.log_prob.sum() / (length - prompt_length)[index].sum()
+            if not math.isfinite(float(loss.detach())):
+                raise Diverged(
+                    f"the loss of the warm start is {float(loss.detach())} at step {step + 1}; it has diverged: give a "
+                    "smaller --warmup.learning-rate"
+                )
+            loss.backward()
+        exact.append(float(out.likeliest.all(1).float().mean()))
+        torch.nn.utils.clip_grad_norm_(lora.trainable(model).values(), 1.0)
         optimizer.step()
         if on_step is not None:
             on_step(step + 1, float(loss.detach()))

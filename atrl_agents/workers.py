@@ -11,6 +11,7 @@ from typing import Any
 
 from atrl_envs.vocab import Vocab
 
+from . import models
 from .config import TrainConfig
 from .evaluate import make_env
 from .policies.transformers_policy import Mailbox, TransformersPolicy
@@ -50,14 +51,12 @@ class PolicyRecipe:
     model_config: Any
     max_new_tokens: int
     mailbox: Mailbox
+    base: str = ""
+    """Of an adapter: where the worker finds the model, for the mailbox brings the adapter alone."""
 
     def __call__(self) -> TransformersPolicy:
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_config(self.model_config, attn_implementation="sdpa").eval()
-        return sampling_policy(
-            model.requires_grad_(False), self.vocab, self.config, self.max_new_tokens, self.mailbox
-        )
+        model = models.for_rollouts(self.config, self.model_config, self.base)
+        return sampling_policy(model, self.vocab, self.config, self.max_new_tokens, self.mailbox)
 
 
 def sampling_policy(

@@ -31,6 +31,8 @@ LIGHT = (
     "atrl_agents.console",
     "atrl_agents.envs_command",
     "atrl_agents.eval_command",
+    "atrl_agents.export_command",
+    "atrl_agents.model_check",
     "atrl_agents.new",
     "atrl_agents.parameters",
     "atrl_agents.play",

@@ -35,6 +35,7 @@ from atrl_envs.vocab import Vocab
 
 from ..heads import logits_at
 from ..log_probs import ResponseLogProbs, response_log_probs
+from .attention_check import check_attention
 from .bands import banded, bands_of
 from .sampling import sample
 from .slots import Memo, SlotCache
@@ -77,7 +78,7 @@ class TransformersPolicy(TensorDictModuleBase):
     (`group` < 0) cost nothing.
 
     Args:
-        model: a transformers causal LM with SDPA or eager attention and full (not sliding) attention.
+        model: a transformers causal LM with SDPA attention that sees all earlier tokens; see attention_check.py.
         vocab: for the EOS and pad ids.
         block_size: K, tokens per call.
         temperature: of sampling, > 0.
@@ -356,24 +357,3 @@ class TransformersPolicy(TensorDictModuleBase):
 
 def _episode(rows: _Rows) -> Tensor:
     return rows.group * _EPISODE_STRIDE + rows.member
-
-
-def check_attention(model: Any) -> None:
-    """Refuse models whose attention the slot cache would not serve exactly.
-
-    Raises:
-        ValueError: attention other than SDPA, or layers with sliding-window or linear attention.
-    """
-    config = model.config.get_text_config()
-    implementation = getattr(config, "_attn_implementation", None)
-    if implementation != "sdpa":
-        raise ValueError(
-            f"{type(model).__name__} uses {implementation!r} attention; the slot cache needs 'sdpa'. "
-            'Load the model with attn_implementation="sdpa".'
-        )
-    other = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"})
-    if other:
-        raise ValueError(
-            f"{type(model).__name__} has layers of type {', '.join(other)}; the slot cache serves full attention only. "
-            "Choose a model with full attention in every layer."
-        )

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
+import hypothesis
 import pytest
 import tyro
 from hypothesis import given
@@ -87,6 +88,7 @@ def test_folder_needs_a_name() -> None:
 # Files
 
 
+@hypothesis.settings(deadline=None)
 @given(
     steps=st.integers(0, 10**6),
     rate=st.floats(1e-9, 1.0),
