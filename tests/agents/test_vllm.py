@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from atrl_agents import cli
 from atrl_agents.canary import CANARY, with_canary
-from atrl_agents.config import OptimConfig, TinyConfig
+from atrl_agents.config import LoRAConfig, OptimConfig, TinyConfig
 from atrl_agents.log_probs import response_log_probs
 from atrl_agents.policies.vllm_engine import EngineOptions
 from atrl_agents.policies.vllm_policy import VLLMPolicy, WrongWeights
@@ -395,6 +395,31 @@ def test_grpo_learns_from_an_engine_in_a_worker_process(tmp_path):
     assert after > 0.55, after
     assert summary["staleness_max"] <= 1
     assert summary["tokens_generated"] == summary["tokens_trained"] + sum(summary["tokens_dropped"].values())
+
+
+def test_an_adapter_is_trained_with_an_engine_in_a_worker_process(tmp_path, vocab):
+    """Every publication passed the canary, or the run would have ended."""
+    base = make_model(vocab, kind="llama")
+    base.save_pretrained(tmp_path / "base")
+    vocab.tokenizer.save_pretrained(tmp_path / "base")
+    run = tmp_path / "run"
+    summary = train(
+        replace(
+            SMALL,
+            engine="vllm",
+            mode="async",
+            model=str(tmp_path / "base"),
+            lora=LoRAConfig(r=4),
+            env=replace(SMALL.env, block_size=3),
+            steps=4,
+            warmup_steps=20,
+            out=run,
+        )
+    )
+    assert summary["outcome"] == "finished" and summary["staleness_max"] <= 1
+    assert summary["tokens_generated"] == summary["tokens_trained"] + sum(summary["tokens_dropped"].values())
+    assert (run / "checkpoint" / "adapter_model.safetensors").is_file()
+    assert not (run / "checkpoint" / "model.safetensors").exists()
 
 
 def test_a_synchronous_run_goes_on_when_its_engine_is_killed(tmp_path, monkeypatch):
