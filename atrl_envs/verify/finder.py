@@ -23,8 +23,8 @@ from atrl_envs.verify import nearby
 from atrl_envs.verify.extract import SIGHT_BEFORE, STEPS_BEFORE, WINDOW, Answer, locate, see
 from atrl_envs.verify.masks import Array
 from atrl_envs.verify.needles import LONGEST_MARKER, MARKERS, Needles
-from atrl_envs.verify.peek import may_look, places
-from atrl_envs.verify.placement import as_arrays, beside, each_tensor
+from atrl_envs.verify.peek import as_arrays, may_look, places
+from atrl_envs.verify.placement import beside, each_tensor
 from atrl_envs.verify.scan import scan
 from atrl_envs.verify.text import LONGEST, Spelling
 

@@ -14,6 +14,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from atrl_envs.verify.placement import Record, each_tensor
+
 
 def may_look(data: Any) -> bool:
     """Whether reading a value costs nothing: an array, or a real tensor on the CPU outside of compilation."""
@@ -47,3 +49,11 @@ def surely_all(flags: Any) -> bool:
 def places(flags: Any) -> numpy.ndarray:
     """Where an array of flags [N] is set, in order."""
     return numpy.flatnonzero(flags)
+
+
+def as_arrays(record: Record) -> Record:
+    """A dataclass with NumPy copies of its tensors.
+
+    Copies and no views: sending a tensor to another process moves it into shared memory and frees what a view shows.
+    """
+    return each_tensor(record, lambda tensor: tensor.numpy().copy())

@@ -33,14 +33,6 @@ def beside(record: Record, tokens: Tensor) -> Record:
     return each_tensor(record, lambda tensor: alike(tensor, tokens))
 
 
-def as_arrays(record: Record) -> Record:
-    """A dataclass with NumPy copies of its tensors.
-
-    Copies and no views: sending a tensor to another process moves it into shared memory and frees what a view shows.
-    """
-    return each_tensor(record, lambda tensor: tensor.numpy().copy())
-
-
 def each_tensor(record: Record, change: Callable[[Any], Any]) -> Record:
     """A dataclass with `change` applied to its tensors."""
     return dataclasses.replace(record, **{k: change(v) for k, v in _tensors(record).items()})  # type: ignore[type-var]

@@ -17,7 +17,7 @@ from torch import Tensor
 from atrl_envs.verify import labels as L
 from atrl_envs.verify.automaton import LETTERS, SKIP, Machine
 from atrl_envs.verify.masks import Array, filled, take
-from atrl_envs.verify.placement import as_arrays
+from atrl_envs.verify.peek import as_arrays
 from atrl_envs.verify.remainders import FIGURES, moduli, powers
 from atrl_envs.verify.verdict import Verdict
 
