@@ -2,8 +2,8 @@
 
     atrl train grpo --import benchmarks.question_sums --env.id QuestionSums-v0 --model FOLDER --lora.r 8
 
-The last number of the response is its answer, so "12 + 34 = 46" is as right as "46". SmolLM2-135M-Instruct answers about
-one in six of the held-out sums.
+The last number of the response is its answer, so "12 + 34 = 46" is as right as "46". SmolLM2-135M-Instruct answers
+about one in six of the held-out sums.
 """
 
 from __future__ import annotations
