@@ -4,7 +4,8 @@
     result = evaluator(model)                     # result.accuracy, result.interval
     evaluate_checkpoint("runs/one/checkpoint", EnvConfig("atrl/Addition-v0"), problems=500, samples_per_prompt=8)
 
-The problems are those of the split `test`, in order, each exactly once.
+The problems are those of the split `test`, in an order that the seed shuffles, so that some of them stand for all; each
+is asked exactly once.
 """
 
 from __future__ import annotations
@@ -98,7 +99,6 @@ class Evaluator:
             vocab,
             split=split,
             seed=seed,
-            shuffle=False,
             group_size=samples_per_prompt,
             num_envs=_slots(problems, samples_per_prompt),
         )

@@ -39,7 +39,7 @@ def test_every_held_out_problem_is_asked_once(trained):
     result = evaluator(model)
     bank = evaluator.env.bank
     assert result.problems == len(bank) == evaluator.problems
-    assert result.episodes[keys.PROBLEM].tolist() == list(range(len(bank)))
+    assert sorted(result.episodes[keys.PROBLEM].tolist()) == list(range(len(bank)))
     right = 0
     for row in result.episodes:
         text = vocab.decode(row[keys.TOKENS][row[keys.PROMPT_LENGTH] : row[keys.LENGTH]].tolist())
@@ -48,6 +48,20 @@ def test_every_held_out_problem_is_asked_once(trained):
         right += correct
     assert result.accuracy == pytest.approx(right / len(bank))
     assert sum(result.verdicts.values()) == len(bank)
+
+
+def test_some_of_the_problems_are_drawn_from_all(trained):
+    _, vocab = trained
+    evaluator = Evaluator(EnvConfig("atrl/Addition-v0"), vocab, problems=100)
+    chosen = problems_asked(evaluator)
+    size = len(evaluator.env.bank)
+    assert len(set(chosen)) == 100 and size > 700
+    assert 0.4 < sum(chosen) / len(chosen) / size < 0.6, "not the first ones, which are the smallest sums"
+
+
+def problems_asked(evaluator: Evaluator) -> list[int]:
+    """The problems that an evaluation begins with."""
+    return evaluator.env.reset()[keys.PROBLEM].flatten().tolist()
 
 
 def test_evaluating_twice_gives_the_same_and_train_shares_no_prompt_with_test(trained):
