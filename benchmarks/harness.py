@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -62,6 +63,44 @@ def run(command: Sequence[str], timeout: float = 1800.0) -> str:
             f"{' '.join(command)} failed ({done.returncode}):\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         )
     return done.stdout
+
+
+def peak_memory(command: Sequence[str], timeout: float = 1800.0) -> int:
+    """Run a command as `run` does: the most memory that it and its children held at one time, in bytes.
+
+    Memory that processes share is counted once (proportional set size), and looked at every two seconds.
+    """
+    peak = 0
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=HERE.parent)
+        end = time.monotonic() + timeout
+        while True:
+            peak = max(peak, sum(map(_proportional, _family(process.pid))))
+            try:
+                process.wait(2.0)
+                break
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > end:
+                    process.kill()
+        if process.returncode:
+            output.seek(0)
+            raise RuntimeError(f"{' '.join(command)} failed ({process.returncode}):\n{output.read()[-6000:]}")
+    return peak
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all below it."""
+    found = [pid]
+    for process in found:
+        for thread in Path(f"/proc/{process}/task").glob("*"):
+            found += [int(child) for line in _lines(f"{thread}/children") for child in line.split()]
+    return found
+
+
+def _proportional(pid: int) -> int:
+    """Bytes of a process, its share of what is shared; 0 once it has ended."""
+    lines = _lines(f"/proc/{pid}/smaps_rollup")
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
