@@ -98,12 +98,13 @@ class Engine:
         requests: Sequence[Request],
         *,
         temperature: float,
-        stop: int,
+        stop: int | None,
         adapter: Any = None,
         salt: str = "",
     ) -> list[Answer]:
         """Sample what follows each request; temperature 0 takes the most likely token.
 
+        stop: a token that ends an answer; None: every answer fills its room.
         salt: requests with different salts share no cache.
         """
         from vllm import SamplingParams, TokensPrompt
@@ -120,7 +121,7 @@ class Engine:
                 logprobs=0,  # of the token that was taken, and of no other
                 detokenize=False,
                 ignore_eos=True,  # the model folder may name other ends; ours is the env's
-                stop_token_ids=[stop],
+                stop_token_ids=[] if stop is None else [stop],
             )
             for r in requests
         ]
