@@ -20,10 +20,12 @@ from atrl_envs import streams
 CANARY = "canary.log_prob"  # the name of the extra tensor in the mailbox
 COUNT = 16  # log-probabilities in it, of COUNT + 1 tokens
 # Largest difference of a token's log-probability. float32: two orders of summing the same products differ by about
-# 1e-5 at logits of size 10. bfloat16 keeps 8 bits, so a logit of size 16 is rounded by up to 1/16 in each of two
-# engines, and what the layers before it rounded adds to that: with SmolLM2-135M, vLLM and transformers are up to 0.22
-# apart over 192 sampled tokens (mean 0.05), so half a nat. Smaller faults are left to the fingerprint.
-TOLERANCE = {"float32": 1e-4, "bfloat16": 0.5, "float16": 0.05}
+# 1e-5 at logits of size 10, and canary tokens are unlikely ones, whose errors are larger: vLLM and transformers were
+# 1e-4 apart with SmolLM2-135M and an adapter that 130 updates had moved. bfloat16 keeps 8 bits, so a logit of size 16
+# is rounded by up to 1/16 in each of two engines, and what the layers before it rounded adds to that: with SmolLM2-135M
+# they were up to 0.22 apart over 192 sampled tokens (mean 0.05), so half a nat. Smaller faults are left to the
+# fingerprint.
+TOLERANCE = {"float32": 5e-4, "bfloat16": 0.5, "float16": 0.05}
 
 
 def canary_tokens(vocabulary: int, count: int = COUNT) -> list[int]:

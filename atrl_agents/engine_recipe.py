@@ -1,6 +1,6 @@
 """What a run with `--engine vllm` hands to whoever samples: a folder for the engine, and a recipe of the policy.
 
-folder = engine_folder(config, model, run_folder)
+folder = engine_folder(model, run_folder / FOLDER)
 policy_fn = EngineRecipe.of(config, model, vocab, env, folder, mailbox)      # policy_fn() -> VLLMPolicy
 mailbox.publish(published(config, model, vocab), version)
 """
@@ -43,14 +43,13 @@ def check_served(config: TrainConfig, model: Any) -> None:
     check_head(size, f"--model {config.model}", "give another --model")
 
 
-def engine_folder(config: TrainConfig, model: Any, folder: Path) -> Path:
-    """A transformers folder for the engine.
+def engine_folder(model: Any, own: Path) -> Path:
+    """A transformers folder for the engine: `own`, or that of an adapter's base.
 
     Whole weights all come by the mailbox, so a config is enough. An adapter needs the base model that it was put on.
     """
-    if config.lora.r:
+    if lora.is_adapted(model):
         return Path(model.name_or_path)
-    own = folder / FOLDER
     described = copy.deepcopy(model.config)
     described.architectures = [type(model).__name__]
     described.save_pretrained(own)

@@ -2,6 +2,7 @@
 
 atrl eval runs/mine                                       # greedy, on the task that it was trained on
 atrl eval runs/mine/checkpoint --env.id atrl/Subtraction-v0 --samples-per-prompt 8
+atrl eval runs/mine --engine vllm                         # the same by vLLM
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import tyro
 from . import config_file
 from .arguments import parse
 from .complaints import ConfigError
-from .config import EnvConfig
+from .config import DType, Engine, EnvConfig, VLLMConfig
 from .config_check import CHECKPOINT, SPARE, check_env, with_typed_parameters
+from .config_engine import VLLM, check_installed
 from .config_file import CONFIG
 from .model_check import ADAPTER_CONFIG
 
@@ -31,6 +33,11 @@ class EvalConfig:
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, or a folder in transformers' format."""
     env: EnvConfig = field(default_factory=EnvConfig)
+    engine: Engine = "transformers"
+    """What answers: transformers with our slot cache, or vLLM in a process of its own."""
+    dtype: DType = "float32"
+    """Of the model's weights, in either engine; a run's own unless given."""
+    vllm: VLLMConfig = field(default_factory=VLLMConfig)
     problems: int = 1000
     """Held-out problems, or all where there are fewer."""
     samples_per_prompt: int = 1
@@ -47,13 +54,17 @@ def main(words: Sequence[str]) -> int:
     """Parse, check, measure, print."""
     config = parse(EvalConfig, words, "atrl eval")
     run = run_of(config.path)
-    if not any(word.partition("=")[0].replace("_", "-") == "--env.id" for word in words):
-        if run is None:
-            raise ConfigError(f"got {config.path} without a task; it is no run, so name one; add --env.id ID")
-        # the run's own env, and over it what was typed
-        saved = {"env": config_file.read(run / CONFIG).get("env", {})}
+    other_task = any(word.partition("=")[0].replace("_", "-") == "--env.id" for word in words)
+    if run is None and not other_task:
+        raise ConfigError(f"got {config.path} without a task; it is no run, so name one; add --env.id ID")
+    if run is not None:
+        # the run's own dtype and env, and over them what was typed
+        saved = config_file.read(run / CONFIG)
+        kept = {
+            name: saved[name] for name in (("dtype",) if other_task else ("dtype", "env")) if name in saved
+        }
         config = parse(
-            EvalConfig, [*config_file.flags(saved, EvalConfig, str(run / CONFIG)), *words], "atrl eval"
+            EvalConfig, [*config_file.flags(kept, EvalConfig, str(run / CONFIG)), *words], "atrl eval"
         )
     _check(config)
     from .evaluate import evaluate_checkpoint
@@ -65,8 +76,15 @@ def main(words: Sequence[str]) -> int:
         samples_per_prompt=config.samples_per_prompt,
         temperature=config.temperature,
         seed=config.seed,
+        engine=config.engine,
+        dtype=config.dtype,
+        vllm=config.vllm,
     )
-    print("\n".join([f"{config.path} on {config.env.name}", *table(result)]))
+    print(
+        "\n".join(
+            [f"{config.path} on {config.env.name}, by {config.engine} in {config.dtype}", *table(result)]
+        )
+    )
     if config.out is not None:
         from .run_files import json_line
 
@@ -133,4 +151,6 @@ def _check(config: EvalConfig) -> None:
         )
     if config.out is not None and not config.out.resolve().parent.is_dir():
         raise ConfigError(f"got --out {config.out}; its folder does not exist; make it first")
+    if config.engine == VLLM:
+        check_installed()
     check_env(config.env)

@@ -10,7 +10,8 @@ is asked exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from atrl_envs import keys
 from atrl_envs.verify import Verdict
 from atrl_envs.vocab import Vocab
 
-from .config import EnvConfig
+from .config import DType, Engine, EnvConfig, VLLMConfig
 from .intervals import mean_interval, pass_at_k, wilson
 from .policies.transformers_policy import TransformersPolicy
 
@@ -118,9 +119,13 @@ class Evaluator:
             seed=self.seed,
             max_new_tokens=self.env.max_new_tokens,
         )
+        return self.measure(policy, on_block)
+
+    def measure(self, policy: Any, on_block: Callable[[], None] | None = None) -> Evaluation:
+        """Evaluate a policy of any engine, as it is set."""
         self.env.load_state_dict(self._start)
         episodes = collect(self.env, policy, groups=self.problems, on_block=on_block)
-        return _summarise(episodes, self.samples_per_prompt, temperature is None)
+        return _summarise(episodes, self.samples_per_prompt, policy.greedy)
 
 
 @torch.no_grad()
@@ -155,20 +160,49 @@ def evaluate_checkpoint(
     samples_per_prompt: int = 1,
     temperature: float = 1.0,
     seed: int = 0,
+    engine: Engine = "transformers",
+    dtype: DType = "float32",
+    vllm: VLLMConfig | None = None,
 ) -> dict[str, Any]:
-    """Evaluate a model folder: greedy accuracy, and pass@k from samples where samples_per_prompt > 1."""
+    """Evaluate a model folder: greedy accuracy, and pass@k from samples where samples_per_prompt > 1.
+
+    engine: what answers; `vllm` runs in a process of its own, with settings `vllm`. dtype: of the weights.
+    """
     from . import models
 
-    model, vocab = models.load(str(path))
-    result: dict[str, Any] = {
-        "greedy": Evaluator(config, vocab, problems=problems, seed=seed)(model).to_dict()
-    }
-    if samples_per_prompt > 1:
-        sampled = Evaluator(
-            config, vocab, problems=problems, samples_per_prompt=samples_per_prompt, seed=seed
-        )
-        result["sampled"] = {"temperature": temperature, **sampled(model, temperature=temperature).to_dict()}
+    model, vocab = models.load(str(path), dtype=dtype)
+    greedy = Evaluator(config, vocab, problems=problems, seed=seed)
+    models.check_length(model, greedy.env.sequence_length, greedy.env.max_new_tokens)
+    with _answers(engine, model, vllm or VLLMConfig(), greedy.env) as measure:
+        result: dict[str, Any] = {"greedy": measure(greedy, None).to_dict()}
+        if samples_per_prompt > 1:
+            sampled = Evaluator(
+                config, vocab, problems=problems, samples_per_prompt=samples_per_prompt, seed=seed
+            )
+            result["sampled"] = {"temperature": temperature, **measure(sampled, temperature).to_dict()}
     return result
+
+
+@contextmanager
+def _answers(
+    engine: Engine, model: Any, vllm: VLLMConfig, env: Any
+) -> Iterator[Callable[[Evaluator, float | None], Evaluation]]:
+    """What evaluates, by an engine that ends with the context: called with an evaluator and a temperature or None."""
+    if engine == "transformers":
+        yield lambda evaluator, temperature: evaluator(model, temperature=temperature)
+        return
+    from .engine_serving import served
+
+    length, rows = env.sequence_length, _MAX_SLOTS // 2
+    with served(model, env.vocab, vllm, max_model_len=length, max_rows=rows) as policy:
+
+        def measure(evaluator: Evaluator, temperature: float | None) -> Evaluation:
+            policy.block_size, policy.max_new_tokens = evaluator.env.block_size, evaluator.env.max_new_tokens
+            policy.seed, policy.greedy = evaluator.seed, temperature is None
+            policy.temperature = 1.0 if temperature is None else temperature
+            return evaluator.measure(policy)
+
+        yield measure
 
 
 def make_env(config: EnvConfig, vocab: Vocab, **arguments: Any) -> Any:

@@ -251,7 +251,7 @@ class Run:
         """How a policy that is not the trainer's own is built."""
         config, model = self.config, self.model
         if config.engine == "vllm":
-            folder = engine_folder(config, model, self.folder)
+            folder = engine_folder(model, self.folder / FOLDER)
             return EngineRecipe.of(config, model, self.vocab, self.env, folder, self.mailbox)
         if self.mailbox is None:
             return None

@@ -165,7 +165,7 @@ def sampler(config: Any, model: Any, vocab: Any, scratch: Path) -> Any:
     mailbox = WeightMailbox.open(scratch / "weights")
     if config.engine == "vllm":
         env = SimpleNamespace(sequence_length=64, max_new_tokens=32)
-        return EngineRecipe.of(config, model, vocab, env, engine_folder(config, model, scratch), mailbox)()
+        return EngineRecipe.of(config, model, vocab, env, engine_folder(model, scratch / "engine"), mailbox)()
     policy = PolicyRecipe(config, vocab, model.config, 32, mailbox, base=model.name_or_path)()
     policy.take_new_weights()
     return policy

@@ -19,7 +19,7 @@ import atrl_agents
 import atrl_envs
 from atrl_agents import cli, config_file
 from atrl_agents.arguments import train_config
-from atrl_agents.config import ALGORITHMS, EnvConfig, GRPOConfig, PPOConfig, TrainConfig
+from atrl_agents.config import ALGORITHMS, EnvConfig, GRPOConfig, PPOConfig, TrainConfig, VLLMConfig
 from atrl_agents.new import class_name
 from atrl_agents.play import play
 
@@ -433,7 +433,8 @@ def test_eval_takes_the_runs_task(
     run = tmp_path / "run"
     (run / "checkpoint").mkdir(parents=True)
     (run / "checkpoint" / "config.json").write_text("{}")
-    config_file.save(GRPOConfig(env=EnvConfig("atrl/Subtraction-v0", kwargs={"high": 30})), run)
+    config = GRPOConfig(env=EnvConfig("atrl/Subtraction-v0", kwargs={"high": 30}), dtype="bfloat16")
+    config_file.save(config, run)
     out = tmp_path / "result.json"
     assert cli.main(["eval", str(run), "--samples-per-prompt", "4", "--out", str(out)]) == 0
     assert cli.main(["eval", str(run / "checkpoint"), "--env.set", "low=2"]) == 0
@@ -449,7 +450,11 @@ def test_eval_takes_the_runs_task(
         ("atrl/Subtraction-v0", {"high": 30, "low": 2}),
         ("atrl/Multiplication-v0", {"high": 3}),
     ]
-    assert calls[0][2] == {"problems": 1000, "samples_per_prompt": 4, "temperature": 1.0, "seed": 0}
+    assert calls[0][2] == {
+        "problems": 1000, "samples_per_prompt": 4, "temperature": 1.0, "seed": 0,
+        "engine": "transformers", "dtype": "bfloat16", "vllm": VLLMConfig(),
+    }  # fmt: skip
+    assert calls[2][2]["dtype"] == "bfloat16"
     assert json.loads(out.read_text())["greedy"]["accuracy"] == 0.8125
     shown = capsys.readouterr().out
     assert "0.8125" in shown

@@ -16,9 +16,11 @@ from peft import LoraConfig
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from atrl_agents import cli
+from atrl_agents import cli, models
 from atrl_agents.canary import CANARY, with_canary
-from atrl_agents.config import LoRAConfig, OptimConfig, TinyConfig
+from atrl_agents.config import EnvConfig, LoRAConfig, OptimConfig, TinyConfig, VLLMConfig
+from atrl_agents.engine_serving import served
+from atrl_agents.evaluate import Evaluator
 from atrl_agents.log_probs import response_log_probs
 from atrl_agents.policies.vllm_engine import EngineOptions
 from atrl_agents.policies.vllm_policy import VLLMPolicy, WrongWeights
@@ -321,6 +323,61 @@ def test_adapters_of_older_versions_are_removed(adapted):
         adapted.recover()
     assert adapted.policy.engine.llm.llm_engine.list_loras() == [adapted.version + 1]
     assert [path.name for path in adapted.policy._folder.iterdir()] == [f"version-{adapted.version}"]
+
+
+# -- evaluation ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["whole", "adapter"])
+def test_an_evaluation_finds_the_same_with_either_engine(kind, tmp_path, vocab):
+    """The model is right about sums of 0 by chance alone, so responses are compared, and not accuracy alone."""
+    model = make_model(vocab, kind="llama")
+    model.save_pretrained(tmp_path / "model")
+    vocab.tokenizer.save_pretrained(tmp_path / "model")
+    folder = tmp_path / "model"
+    if kind == "adapter":
+        folder = tmp_path / "adapter"
+        model.name_or_path = str(tmp_path / "model")
+        model.add_adapter(
+            LoraConfig(
+                r=4, lora_alpha=8, target_modules=TARGETS, base_model_name_or_path=str(tmp_path / "model")
+            )
+        )
+        moved(model, 0.2).eval().save_pretrained(folder)
+        vocab.tokenizer.save_pretrained(folder)
+    env = EnvConfig("atrl/Addition-v0", kwargs={"low": 0, "high": 9}, block_size=4, max_new_tokens=6)
+    loaded, speaks = models.load(str(folder))
+    greedy = Evaluator(env, speaks, problems=8)
+    wanted = greedy(loaded)
+    longest = greedy.env.sequence_length
+    settings = {"block_size": 4, "max_new_tokens": 6, "greedy": True}
+    with served(
+        loaded, speaks, VLLMConfig(memory_gb=1), max_model_len=longest, max_rows=8, **settings
+    ) as policy:
+        found = greedy.measure(policy)
+    assert torch.equal(found.episodes["tokens"], wanted.episodes["tokens"])
+    assert found.to_dict() == wanted.to_dict()
+
+
+def test_the_command_evaluates_by_vllm(tmp_path, vocab, capsys):
+    make_model(vocab, kind="llama").save_pretrained(tmp_path / "model")
+    vocab.tokenizer.save_pretrained(tmp_path / "model")
+    words = [
+        "eval",
+        str(tmp_path / "model"),
+        "--problems",
+        "6",
+        "--samples-per-prompt",
+        "2",
+        "--env.set",
+        "high=19",
+    ]
+    words += ["--env.id", "atrl/Addition-v0", "--engine", "vllm", "--vllm.memory-gb", "1"]
+    assert cli.main([*words, "--out", str(tmp_path / "found.json")]) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["greedy"]["problems"] == found["sampled"]["problems"] == 6
+    assert set(found["sampled"]["pass_at_k"]) == {"1", "2"}
+    assert "by vllm in float32" in capsys.readouterr().out
 
 
 # -- an engine that dies -------------------------------------------------------------------------
