@@ -249,8 +249,8 @@ class TrainConfig:
     """How many batches a completion may be part of."""
     dynamic_sampling: int = 0
     """Batches' worth of groups that all earned the same, replaced by new groups before an update, at most; 0: none."""
-    in_flight: InFlight = "keep"
-    """When weights arrive in mid-response: keep the cache, or recompute it with the new weights (vllm: always)."""
+    in_flight: InFlight | None = None
+    """When weights arrive in mid-response: keep the cache, or recompute it. None: keep; with vllm, recompute."""
     num_workers: int | None = None
     """Rollout processes. None: 0 in sync mode (the trainer rolls out itself), 1 in async mode."""
 
@@ -299,6 +299,11 @@ class TrainConfig:
     def staleness_limit(self) -> int:
         """`max_staleness`, or 0 in sync mode and 1 in async mode."""
         return self.max_staleness if self.max_staleness is not None else (0 if self.mode == "sync" else 1)
+
+    @property
+    def cache_rule(self) -> InFlight:
+        """`in_flight`, or what the engine does: transformers keeps, vLLM knows recomputing alone."""
+        return self.in_flight or ("keep" if self.engine == "transformers" else "recompute")
 
     @property
     def workers(self) -> int:

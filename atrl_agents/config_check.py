@@ -222,6 +222,8 @@ def _fields(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 def _check_choices(config: TrainConfig) -> None:
     for path, hint, value in _fields(config):
+        if value is not None and typing.get_origin(hint) is typing.Union:  # X | None
+            hint = typing.get_args(hint)[0]
         if typing.get_origin(hint) is typing.Literal and value not in (names := typing.get_args(hint)):
             _fail(path, value, "there is no such choice", f"use one of {', '.join(names)}")
 

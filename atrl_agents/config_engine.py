@@ -30,6 +30,11 @@ def check_engine(config: TrainConfig) -> None:
     if config.engine != VLLM:
         return
     check_installed()
+    if config.in_flight == "keep":
+        raise ConfigError(
+            "got --in-flight keep with --engine vllm; nothing computed with older weights is used again there; "
+            "leave it out, or use --engine transformers"
+        )
     if config.vllm.sleep and config.mode != "sync":
         raise ConfigError(
             f"got --vllm.sleep with --mode {config.mode}; the engine samples while the trainer updates and has no time "

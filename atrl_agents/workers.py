@@ -70,6 +70,6 @@ def sampling_policy(
         temperature=config.temperature,
         seed=config.seed,
         max_new_tokens=max_new_tokens,
-        in_flight=config.in_flight,
+        in_flight=config.cache_rule,
         mailbox=mailbox,
     )

@@ -29,6 +29,13 @@ def test_settings_that_no_engine_can_have(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     with pytest.raises(ConfigError, match="size 16"):
         check_engine(GRPOConfig(engine="vllm", tiny=TinyConfig(width=32, heads=2)))
+    with pytest.raises(ConfigError, match="--in-flight keep with --engine vllm"):
+        check_engine(GRPOConfig(engine="vllm", in_flight="keep"))
+    check_engine(GRPOConfig(engine="vllm", in_flight="recompute"))
+    assert [GRPOConfig(engine=engine).cache_rule for engine in ("transformers", "vllm")] == [
+        "keep",
+        "recompute",
+    ]
     with pytest.raises(ConfigError, match="no time to sleep"):
         check_engine(GRPOConfig(engine="vllm", mode="async", vllm=VLLMConfig(sleep=True)))
     check_engine(GRPOConfig(engine="vllm", mode="sync", vllm=VLLMConfig(sleep=True)))
