@@ -119,6 +119,11 @@ def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
+def base_weights(model: Any) -> dict[str, nn.Parameter]:
+    """The parameters of a model that are no adapter's, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if f".{NAME}." not in name}
+
+
 @contextmanager
 def disabled(model: Any) -> Iterator[None]:
     """The model computes what its base computes, inside. Build no graph across the border."""

@@ -255,9 +255,7 @@ class Run:
             return EngineRecipe.of(config, model, self.vocab, self.env, folder, self.mailbox)
         if self.mailbox is None:
             return None
-        return PolicyRecipe(
-            config, self.vocab, model.config, self.env.max_new_tokens, self.mailbox, base=model.name_or_path
-        )
+        return PolicyRecipe.of(config, model, self.vocab, self.env.max_new_tokens, self.mailbox)
 
     def _one_step(self) -> None:
         config = self.config

@@ -166,7 +166,7 @@ def sampler(config: Any, model: Any, vocab: Any, scratch: Path) -> Any:
     if config.engine == "vllm":
         env = SimpleNamespace(sequence_length=64, max_new_tokens=32)
         return EngineRecipe.of(config, model, vocab, env, engine_folder(model, scratch / "engine"), mailbox)()
-    policy = PolicyRecipe(config, vocab, model.config, 32, mailbox, base=model.name_or_path)()
+    policy = PolicyRecipe.of(config, model, vocab, 32, mailbox)()
     policy.take_new_weights()
     return policy
 

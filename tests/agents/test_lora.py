@@ -20,6 +20,7 @@ from atrl_agents.learner import Learner
 from atrl_agents.loss_config import GRPOLossConfig, PPOLossConfig
 from atrl_agents.train import Run, train
 from atrl_agents.training_pass import training_pass
+from atrl_agents.workers import PolicyRecipe
 from atrl_collectors.weights import WeightMailbox
 from tests.agents.test_train import SMALL, rows
 
@@ -110,6 +111,20 @@ def test_only_the_adapter_travels_and_the_worker_finds_the_base(adapted, sync_ru
     assert_same_adapter(sync_run, tmp_path / "async")
     summary = train(replace(adapted, mode="async", max_staleness=2, steps=8, out=tmp_path / "stale"))
     assert 0 < summary["staleness_max"] <= 2
+
+
+def test_a_worker_that_finds_another_base_says_so(adapted, base, tmp_path):
+    model, vocab = models.begin(adapted)
+    mailbox = WeightMailbox.create(tmp_path / "mailbox", lora.trainable(model))
+    recipe = PolicyRecipe.of(adapted, model, vocab, 6, mailbox)
+    assert recipe().model is not model
+    other = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        next(other.parameters()).view(-1)[0] += 1e-3
+    other.save_pretrained(tmp_path / "other")
+    vocab.tokenizer.save_pretrained(tmp_path / "other")
+    with pytest.raises(ConfigError, match="another model from .*other"):
+        replace(recipe, base=str(tmp_path / "other"))()
 
 
 @pytest.mark.parametrize(
