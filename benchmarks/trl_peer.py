@@ -10,6 +10,7 @@ loading and evaluation stand still on it. One row a update and one a evaluation 
 
 from __future__ import annotations
 
+import importlib
 import json
 import tempfile
 import time
@@ -24,11 +25,18 @@ from typing import Any
 import torch
 import tyro
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, GenerationConfig, PrinterCallback, TrainerCallback
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PrinterCallback,
+    TrainerCallback,
+)
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig, GRPOTrainer
 
 import atrl_envs
+from atrl_envs.vocab import Vocab
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,11 @@ class PeerOptions:
     env_id: str = "atrl/Addition-v0"
     task: str = "{}"
     """Further arguments of the environment, as JSON: '{"digits": 2}'."""
+    imports: tuple[str, ...] = ()
+    """Modules to import first, since importing them registers tasks."""
+    lora_r: int = 0
+    """Rank of the adapter that is trained on all linear layers, dropout 0; 0: all weights are trained."""
+    lora_alpha: float = 16.0
     out: Path = Path("trl.json")
     updates: int = 100
     """Stop after this many updates."""
@@ -209,7 +222,7 @@ class Clock(TrainerCallback):
 
 @torch.no_grad()
 def greedy_accuracy(model: Any, env: Any, problems: int, rows: int = 512) -> float:
-    """Share of the first `problems` of the environment's bank that greedy decoding answers correctly."""
+    """Share of `problems` drawn from all of the environment's bank that greedy decoding answers correctly."""
     tokenizer, judge = env.vocab.tokenizer, Judge(env)
     settings = GenerationConfig(
         do_sample=False,
@@ -218,17 +231,18 @@ def greedy_accuracy(model: Any, env: Any, problems: int, rows: int = 512) -> flo
         pad_token_id=env.vocab.pad_id,
         disable_compile=True,
     )
-    texts = env.bank.prompt_texts[:problems]
+    texts = env.bank.prompt_texts
+    chosen = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:problems].tolist()
     correct = 0.0
     model.eval()
-    for start in range(0, len(texts), rows):
-        part = texts[start : start + rows]
-        inputs = tokenizer(part, padding=True, padding_side="left", return_tensors="pt")
+    for start in range(0, len(chosen), rows):
+        part = chosen[start : start + rows]
+        inputs = tokenizer([texts[i] for i in part], padding=True, padding_side="left", return_tensors="pt")
         inputs.pop("token_type_ids", None)
         ids = model.generate(**inputs, generation_config=settings)[:, inputs["input_ids"].shape[1] :]
-        correct += float(judge(ids.tolist(), list(range(start, start + len(part)))).sum())
+        correct += float(judge(ids.tolist(), part).sum())
     model.train()
-    return correct / len(texts)
+    return correct / len(chosen)
 
 
 def grpo_config(options: PeerOptions, max_new_tokens: int, folder: str) -> GRPOConfig:
@@ -296,14 +310,34 @@ def problem_order(options: PeerOptions, lengths: list[int]) -> list[int]:
     return [index for batch in batches for index in sorted(batch, key=lengths.__getitem__)]
 
 
+def adapter(options: PeerOptions) -> Any:
+    """peft's settings of the adapter, or None."""
+    if not options.lora_r:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=options.lora_r,
+        lora_alpha=options.lora_alpha,  # type: ignore[arg-type]  # others expect whole numbers
+        target_modules="all-linear",
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
+
+
 def build(options: PeerOptions, folder: str) -> tuple[TimedTrainer, Record]:
     """A trainer over the environment's own prompts, verifier and vocabulary, and the record that it fills."""
-    task = json.loads(options.task)
-    train, test = (
-        atrl_envs.make(options.env_id, split=split, seed=options.seed, **task) for split in ("train", "test")
-    )
+    for module in options.imports:
+        importlib.import_module(module)
     model = AutoModelForCausalLM.from_pretrained(
         options.model_folder, dtype=torch.float32, attn_implementation=options.attention
+    )
+    tokenizer = AutoTokenizer.from_pretrained(options.model_folder)
+    vocab = Vocab.from_tokenizer(tokenizer, size=model.get_output_embeddings().weight.shape[0])
+    task = json.loads(options.task)
+    train, test = (
+        atrl_envs.make(options.env_id, vocab=vocab, split=split, seed=options.seed, **task)
+        for split in ("train", "test")
     )
     texts = train.bank.prompt_texts
     order = problem_order(options, [len(text) for text in texts])
@@ -322,6 +356,7 @@ def build(options: PeerOptions, folder: str) -> tuple[TimedTrainer, Record]:
         train_dataset=Dataset.from_dict({"prompt": [texts[i] for i in order], "problem": order}),
         processing_class=train.vocab.tokenizer,
         callbacks=[clock],
+        peft_config=adapter(options),
     )
     trainer.remove_callback(PrinterCallback)
     trainer.record = record
